@@ -9,6 +9,7 @@
 pub mod decide;
 pub mod duration;
 pub mod history;
+pub mod name;
 pub mod promql;
 pub mod quantity;
 pub mod reason;
