@@ -369,7 +369,7 @@ fn find<'a, T>(
     error: &'a (dyn StdError + 'static),
     look: impl Fn(&'a (dyn StdError + 'static)) -> Option<T>,
 ) -> Option<T> {
-    std::iter::successors(Some(error), |e| e.source()).find_map(look)
+    std::iter::successors(Some(error), |e| (*e).source()).find_map(look)
 }
 
 /// The texts of an error and of all its sources, from the outside in, each
@@ -380,7 +380,7 @@ pub(super) fn chain(error: &(dyn StdError + 'static)) -> String {
         Some(status) => status.message().to_owned(),
         None => error.to_string(),
     };
-    for source in std::iter::successors(error.source(), |e| e.source()) {
+    for source in std::iter::successors(error.source(), |e| (*e).source()) {
         let said = source.to_string();
         if !text.contains(&said) {
             text.push_str(": ");

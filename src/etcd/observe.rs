@@ -12,7 +12,7 @@ use futures::future::{join_all, select_ok};
 use jiff::Timestamp;
 
 use crate::core::reason::Reason;
-use crate::core::view::{Alarm, ClusterId, MemberId, MemberStatus, MemberView, Observation, Trouble};
+use crate::core::view::{ClusterId, MemberId, MemberStatus, MemberView, Observation, Trouble};
 
 use super::ClusterClient;
 use super::connection::Endpoint;
