@@ -12,6 +12,9 @@ servers := etcd-3.6 prometheus-3 etcd-3.4 prometheus-2 etcd-3.5 etcd-3.7
 
 # etcd-client generates its code with protoc. Where there is none and nobody may install it, `make
 # setup` unpacks one here; export PROTOC to use it outside of make.
+# Tests on real servers mostly wait for them.
+export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 cache = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/defragd/servers
 unpacked_protoc = $(cache)/protoc-3.21.12/protoc
 ifeq ($(shell command -v "$${PROTOC:-protoc}"),)

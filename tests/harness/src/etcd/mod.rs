@@ -5,7 +5,7 @@ mod data;
 mod member;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::process::scratch;
@@ -168,7 +168,7 @@ impl Etcd {
         }
     }
 
-    async fn try_start(&self, binary: &PathBuf) -> Result<Cluster, Error> {
+    async fn try_start(&self, binary: &Path) -> Result<Cluster, Error> {
         let scratch = scratch("etcd")?;
         let pki = match self.tls {
             Some(_) => Some(Pki::create(
@@ -196,8 +196,14 @@ impl Etcd {
         for member in &mut members {
             member.start(binary, &args, &peers, "new")?;
         }
-        let mut cluster =
-            Cluster::new(self.version, binary.clone(), args, access, members, scratch);
+        let mut cluster = Cluster::new(
+            self.version,
+            binary.to_owned(),
+            args,
+            access,
+            members,
+            scratch,
+        );
         cluster.await_start(START).await?;
         if let Some((user, password)) = &self.auth {
             cluster.enable_auth(user, password).await?;
