@@ -271,7 +271,10 @@ mod tests {
         for reason in Reason::ALL {
             assert_eq!(reason.as_str().parse::<Reason>().unwrap(), *reason);
             let sentence = reason.sentence();
-            assert!(!sentence.ends_with('.'), "{reason}: no full stop, it is put into other text");
+            assert!(
+                !sentence.ends_with('.'),
+                "{reason}: no full stop, it is put into other text"
+            );
             assert!(!sentence.is_empty());
         }
     }

@@ -1,11 +1,15 @@
 //! What a signal says: five states, never a bare number.
 
+mod judge;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::promql::PromQuery;
 use super::quantity::Quantity;
 use super::reason::Reason;
 use super::rule::Rule;
+pub(super) use judge::say_quantity;
+pub use judge::{Answer, AnswerKind, Presence, Series, bounded, judge};
 
 /// The five states of a signal. Only [`SignalState::Firing`], held for `for`,
 /// starts a run; only [`SignalState::NotFiring`] ends a firing episode.

@@ -101,7 +101,11 @@ pub struct MemberView {
 impl MemberView {
     /// `name (id)` for messages.
     pub fn label(&self) -> String {
-        if self.name.is_empty() { self.id.to_string() } else { format!("{} ({})", self.name, self.id) }
+        if self.name.is_empty() {
+            self.id.to_string()
+        } else {
+            format!("{} ({})", self.name, self.id)
+        }
     }
 }
 
@@ -132,12 +136,14 @@ pub struct MemberStatus {
 impl MemberStatus {
     /// Entries received and not yet applied; unknown before 3.4.
     pub fn apply_lag(&self) -> Option<u64> {
-        self.raft_applied_index.map(|applied| self.raft_index.saturating_sub(applied))
+        self.raft_applied_index
+            .map(|applied| self.raft_index.saturating_sub(applied))
     }
 
     /// What a defragmentation would give back, in bytes.
     pub fn reclaimable(&self) -> Option<u64> {
-        self.db_size_in_use.map(|used| self.db_size.saturating_sub(used))
+        self.db_size_in_use
+            .map(|used| self.db_size.saturating_sub(used))
     }
 }
 
