@@ -17,6 +17,7 @@ pub mod rule;
 pub mod run;
 pub mod signal;
 pub mod sweep;
+pub mod target;
 pub mod version;
 pub mod view;
 pub mod window;
