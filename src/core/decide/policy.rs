@@ -130,13 +130,23 @@ pub struct ClusterState {
     pub backoff_level: u32,
     /// Failed runs in a row.
     pub failure_level: u32,
-    /// When the runs of the last 24 hours were created, oldest first.
-    pub run_starts: Vec<Timestamp>,
+    /// The runs of the last 24 hours, oldest first.
+    pub run_starts: Vec<RunStart>,
+    /// Names of listed finished runs that have been taken into account. A name
+    /// goes when its run is no longer listed.
+    pub accounted: Vec<String>,
     /// The value of `spec.trigger` that has been dealt with. The outer `None`
     /// means that the policy has never been evaluated.
     pub observed_trigger: Option<Option<String>>,
     pub next_eligible: Option<Timestamp>,
     pub decision: Option<Note>,
+}
+
+/// A run of this policy and when it was created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunStart {
+    pub name: String,
+    pub at: Timestamp,
 }
 
 /// The last evaluation of the signal, for people.
