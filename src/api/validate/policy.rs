@@ -9,7 +9,7 @@ use crate::api::policy::{
     BackoffSpec, EmergencySpec, EtcdDefragPolicy, EtcdDefragPolicySpec, FallbackSpec,
     HistoryLimitSpec, OnSilenceSpec, PrometheusSignalSpec, SignalSpec, WindowSpec,
 };
-use crate::core::decide::policy::{
+use crate::core::decide::{
     Backoff, DEFAULT_BACKOFF_MAX, DEFAULT_COOLDOWN, DEFAULT_INTERVAL, Emergency, Fallback,
     HistoryLimit, OnSilence, Policy,
 };
