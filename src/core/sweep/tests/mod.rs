@@ -26,21 +26,21 @@ pub(super) fn t(second: i64) -> Timestamp {
 
 #[derive(Clone, Debug)]
 pub(super) struct SimMember {
-    pub id: MemberId,
-    pub name: String,
-    pub learner: bool,
-    pub up: bool,
-    pub size: u64,
-    pub in_use: u64,
-    pub lag: u64,
-    pub version: &'static str,
-    pub revision: i64,
+    pub(super) id: MemberId,
+    pub(super) name: String,
+    pub(super) learner: bool,
+    pub(super) up: bool,
+    pub(super) size: u64,
+    pub(super) in_use: u64,
+    pub(super) lag: u64,
+    pub(super) version: &'static str,
+    pub(super) revision: i64,
     /// Set while a defragmentation runs.
-    pub busy_until: Option<Timestamp>,
-    pub finished: u64,
-    pub process_start: f64,
+    pub(super) busy_until: Option<Timestamp>,
+    pub(super) finished: u64,
+    pub(super) process_start: f64,
     /// Defragmentations that the server began.
-    pub begun: u32,
+    pub(super) begun: u32,
 }
 
 /// What becomes of a Defragment call.
@@ -60,21 +60,21 @@ pub(super) enum Fate {
 
 #[derive(Clone, Debug)]
 pub(super) struct Sim {
-    pub now: Timestamp,
-    pub id: ClusterId,
-    pub members: Vec<SimMember>,
-    pub leader: Option<MemberId>,
-    pub alarms: BTreeSet<Alarm>,
-    pub quota: Quota,
-    pub metrics: bool,
-    pub expected: Option<u32>,
-    pub transfers: u32,
-    pub disarms_ignored: bool,
+    pub(super) now: Timestamp,
+    pub(super) id: ClusterId,
+    pub(super) members: Vec<SimMember>,
+    pub(super) leader: Option<MemberId>,
+    pub(super) alarms: BTreeSet<Alarm>,
+    pub(super) quota: Quota,
+    pub(super) metrics: bool,
+    pub(super) expected: Option<u32>,
+    pub(super) transfers: u32,
+    pub(super) disarms_ignored: bool,
 }
 
 impl Sim {
     /// `sizes` as (file, in use) in MiB; the first member leads.
-    pub fn new(sizes: &[(u64, u64)]) -> Self {
+    pub(super) fn new(sizes: &[(u64, u64)]) -> Self {
         let members: Vec<SimMember> = sizes
             .iter()
             .enumerate()
@@ -108,11 +108,11 @@ impl Sim {
         }
     }
 
-    pub fn member(&mut self, i: usize) -> &mut SimMember {
+    pub(super) fn member(&mut self, i: usize) -> &mut SimMember {
         &mut self.members[i]
     }
 
-    pub fn pass(&mut self, by: SignedDuration) {
+    pub(super) fn pass(&mut self, by: SignedDuration) {
         self.now = self.now.checked_add(by).unwrap();
         let now = self.now;
         for m in &mut self.members {
@@ -124,7 +124,7 @@ impl Sim {
         }
     }
 
-    pub fn see(&self) -> Observation {
+    pub(super) fn see(&self) -> Observation {
         let members = self
             .members
             .iter()
@@ -171,7 +171,7 @@ impl Sim {
     }
 
     /// The server's side of a call. Panics when an invariant is broken.
-    pub fn act(&mut self, act: &Act, fate: Fate) -> ActResult {
+    pub(super) fn act(&mut self, act: &Act, fate: Fate) -> ActResult {
         match act {
             Act::Defragment { member, .. } => self.defragment(*member, fate),
             Act::MoveLeader { from, to } => {
@@ -247,19 +247,19 @@ pub(super) fn trouble(reason: Reason) -> Trouble {
 
 /// Runs to the end and writes a line for each step that is news.
 pub(super) struct Script {
-    pub sim: Sim,
-    pub spec: RunSpec,
-    pub record: RunRecord,
-    pub lines: Vec<String>,
+    pub(super) sim: Sim,
+    pub(super) spec: RunSpec,
+    pub(super) record: RunRecord,
+    pub(super) lines: Vec<String>,
     last: String,
 }
 
 impl Script {
-    pub fn new(sim: Sim, spec: RunSpec) -> Self {
+    pub(super) fn new(sim: Sim, spec: RunSpec) -> Self {
         Script { sim, spec, record: RunRecord::default(), lines: Vec::new(), last: String::new() }
     }
 
-    pub fn say(&mut self, line: impl Into<String>) {
+    pub(super) fn say(&mut self, line: impl Into<String>) {
         let line = line.into();
         if self.last != line {
             let at = self.sim.now.duration_since(t(0)).as_secs();
@@ -268,7 +268,7 @@ impl Script {
         }
     }
 
-    pub fn look(&mut self) -> Step {
+    pub(super) fn look(&mut self) -> Step {
         let before = self.record.phase;
         let next = next(&self.spec, self.record.clone(), &self.sim.see(), &Control::default());
         assert!(next.record.phase >= before, "phases go forward only");
@@ -277,7 +277,7 @@ impl Script {
     }
 
     /// One step, with the given fate if it is a Defragment.
-    pub fn step(&mut self, fate: Fate) -> bool {
+    pub(super) fn step(&mut self, fate: Fate) -> bool {
         match self.look() {
             Step::Finish => {
                 let note = self.record.result.clone().expect("a finished run has a result");
@@ -301,7 +301,7 @@ impl Script {
         true
     }
 
-    pub fn run(&mut self, mut fate: impl FnMut(MemberId) -> Fate) -> &mut Self {
+    pub(super) fn run(&mut self, mut fate: impl FnMut(MemberId) -> Fate) -> &mut Self {
         for _ in 0..5_000 {
             let next_up = self.sim.see();
             let fate = match next(&self.spec, self.record.clone(), &next_up, &Control::default()).step {
@@ -315,7 +315,7 @@ impl Script {
         panic!("the run does not end:\n{}", self.lines.join("\n"));
     }
 
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut text = self.lines.join("\n");
         for m in &self.record.members {
             text.push_str(&format!(
