@@ -321,6 +321,10 @@ fn permission_remedy(status: &Status) -> Option<&'static str> {
             Code::InvalidArgument,
             "etcdserver: authentication failed, invalid user ID or password",
         ) => Some(": check auth's user and password"),
+        // A JWT made before users or roles were changed.
+        (Code::InvalidArgument, "etcdserver: revision of auth store is old") => {
+            Some(": the next call uses a fresh token")
+        }
         (Code::PermissionDenied, _) => Some(": the user needs the role root"),
         (Code::Unauthenticated, _) => Some(": the token was refused, also a fresh one"),
         _ => None,
