@@ -46,11 +46,19 @@ pub(super) fn policy() -> Policy {
 }
 
 pub(super) fn firing() -> Reading {
-    Reading::new(SignalState::Firing, Reason::SignalFiring, "150 is above 100")
+    Reading::new(
+        SignalState::Firing,
+        Reason::SignalFiring,
+        "150 is above 100",
+    )
 }
 
 pub(super) fn quiet() -> Reading {
-    Reading::new(SignalState::NotFiring, Reason::SignalNotFiring, "50 is not above 100")
+    Reading::new(
+        SignalState::NotFiring,
+        Reason::SignalNotFiring,
+        "50 is not above 100",
+    )
 }
 
 pub(super) fn no_data() -> Reading {
@@ -101,7 +109,11 @@ impl World {
             primary: Some(primary),
             fallback,
             emergency: self.emergency.clone(),
-            runs: if self.runs_broken { Err("disk error".to_owned()) } else { Ok(&self.runs) },
+            runs: if self.runs_broken {
+                Err("disk error".to_owned())
+            } else {
+                Ok(&self.runs)
+            },
         };
         decide(&self.policy, self.state.clone(), &facts)
     }
@@ -112,7 +124,8 @@ impl World {
     }
 
     pub(super) fn eval_with(&mut self, primary: Reading, fallback: Option<Reading>) -> Reason {
-        let fallback = fallback.filter(|_| wants_fallback(&self.policy, &self.state, &primary, self.now));
+        let fallback =
+            fallback.filter(|_| wants_fallback(&self.policy, &self.state, &primary, self.now));
         let decision = self.facts(primary, fallback);
         self.state = decision.state.clone();
         if let Some(run) = &decision.create {
@@ -147,10 +160,26 @@ impl World {
         self.end(true, Reason::SweepComplete, reclaimed, true)
     }
 
-    pub(super) fn end(&mut self, succeeded: bool, reason: Reason, reclaimed: u64, touched: bool) -> &mut Self {
+    pub(super) fn end(
+        &mut self,
+        succeeded: bool,
+        reason: Reason,
+        reclaimed: u64,
+        touched: bool,
+    ) -> &mut Self {
         let at = self.now;
-        let run = self.runs.iter_mut().find(|r| r.end.is_none()).expect("a run goes on");
-        run.end = Some(RunEnd { at, succeeded, reason, reclaimed, touched });
+        let run = self
+            .runs
+            .iter_mut()
+            .find(|r| r.end.is_none())
+            .expect("a run goes on");
+        run.end = Some(RunEnd {
+            at,
+            succeeded,
+            reason,
+            reclaimed,
+            touched,
+        });
         self
     }
 

@@ -100,7 +100,10 @@ impl Sim {
             leader: members.first().map(|m| m.id),
             members,
             alarms: BTreeSet::new(),
-            quota: Quota::Known { bytes: 8 * GIB, source: QuotaSource::Status },
+            quota: Quota::Known {
+                bytes: 8 * GIB,
+                source: QuotaSource::Status,
+            },
             metrics: true,
             expected: None,
             transfers: 0,
@@ -145,7 +148,11 @@ impl Sim {
         Observation {
             at: self.now,
             members: Ok(members),
-            alarms: if quorum { Ok(self.alarms.clone()) } else { Err(trouble(Reason::AlarmsUnavailable)) },
+            alarms: if quorum {
+                Ok(self.alarms.clone())
+            } else {
+                Err(trouble(Reason::AlarmsUnavailable))
+            },
             cluster_ids: BTreeSet::from([self.id]),
             expected_voters: self.expected,
         }
@@ -175,9 +182,16 @@ impl Sim {
         match act {
             Act::Defragment { member, .. } => self.defragment(*member, fate),
             Act::MoveLeader { from, to } => {
-                assert_eq!(self.leader, Some(*from), "a transfer is asked of the leader");
+                assert_eq!(
+                    self.leader,
+                    Some(*from),
+                    "a transfer is asked of the leader"
+                );
                 if fate == Fate::Refused {
-                    return ActResult::Refused(Note::new(Reason::LeaderMoveFailed, "bad transferee"));
+                    return ActResult::Refused(Note::new(
+                        Reason::LeaderMoveFailed,
+                        "bad transferee",
+                    ));
                 }
                 self.leader = Some(*to);
                 self.transfers += 1;
@@ -198,7 +212,10 @@ impl Sim {
                     assert!(!full, "disarmed while a member has no room");
                 }
                 if !self.disarms_ignored {
-                    self.alarms.remove(&Alarm { member: *member, kind: AlarmKind::NoSpace });
+                    self.alarms.remove(&Alarm {
+                        member: *member,
+                        kind: AlarmKind::NoSpace,
+                    });
                 }
                 ActResult::Done
             }
@@ -215,10 +232,22 @@ impl Sim {
                 _ => ActResult::Unknown(note),
             };
         }
-        let busy: Vec<_> = self.members.iter().filter(|m| m.busy_until.is_some()).map(|m| m.id).collect();
-        assert!(busy.is_empty(), "{id} is asked while {busy:?} is being defragmented");
+        let busy: Vec<_> = self
+            .members
+            .iter()
+            .filter(|m| m.busy_until.is_some())
+            .map(|m| m.id)
+            .collect();
+        assert!(
+            busy.is_empty(),
+            "{id} is asked while {busy:?} is being defragmented"
+        );
         let now = self.now;
-        let member = self.members.iter_mut().find(|m| m.id == id).expect("a member of the cluster");
+        let member = self
+            .members
+            .iter_mut()
+            .find(|m| m.id == id)
+            .expect("a member of the cluster");
         assert!(!member.learner, "a learner is asked");
         member.begun += 1;
         assert!(member.begun <= MAX_ATTEMPTS, "{id} is asked once too often");
@@ -242,7 +271,10 @@ impl Sim {
 }
 
 pub(super) fn trouble(reason: Reason) -> Trouble {
-    Trouble { reason, message: "no answer within 5s".to_owned() }
+    Trouble {
+        reason,
+        message: "no answer within 5s".to_owned(),
+    }
 }
 
 /// Runs to the end and writes a line for each step that is news.
@@ -256,7 +288,13 @@ pub(super) struct Script {
 
 impl Script {
     pub(super) fn new(sim: Sim, spec: RunSpec) -> Self {
-        Script { sim, spec, record: RunRecord::default(), lines: Vec::new(), last: String::new() }
+        Script {
+            sim,
+            spec,
+            record: RunRecord::default(),
+            lines: Vec::new(),
+            last: String::new(),
+        }
     }
 
     pub(super) fn say(&mut self, line: impl Into<String>) {
@@ -270,7 +308,12 @@ impl Script {
 
     pub(super) fn look(&mut self) -> Step {
         let before = self.record.phase;
-        let next = next(&self.spec, self.record.clone(), &self.sim.see(), &Control::default());
+        let next = next(
+            &self.spec,
+            self.record.clone(),
+            &self.sim.see(),
+            &Control::default(),
+        );
         assert!(next.record.phase >= before, "phases go forward only");
         self.record = next.record;
         next.step
@@ -280,8 +323,17 @@ impl Script {
     pub(super) fn step(&mut self, fate: Fate) -> bool {
         match self.look() {
             Step::Finish => {
-                let note = self.record.result.clone().expect("a finished run has a result");
-                self.say(format!("{} {}: {}", self.record.phase.as_str(), note.reason, note.message));
+                let note = self
+                    .record
+                    .result
+                    .clone()
+                    .expect("a finished run has a result");
+                self.say(format!(
+                    "{} {}: {}",
+                    self.record.phase.as_str(),
+                    note.reason,
+                    note.message
+                ));
                 return false;
             }
             Step::Observe { after, note } => {
@@ -304,7 +356,14 @@ impl Script {
     pub(super) fn run(&mut self, mut fate: impl FnMut(MemberId) -> Fate) -> &mut Self {
         for _ in 0..5_000 {
             let next_up = self.sim.see();
-            let fate = match next(&self.spec, self.record.clone(), &next_up, &Control::default()).step {
+            let fate = match next(
+                &self.spec,
+                self.record.clone(),
+                &next_up,
+                &Control::default(),
+            )
+            .step
+            {
                 Step::Act(Act::Defragment { member, .. }) => fate(member),
                 _ => Fate::Done(1),
             };
@@ -335,7 +394,10 @@ fn describe(act: &Act) -> String {
     match act {
         Act::Compact { member, revision } => format!("compact to {revision} at {member}"),
         Act::Defragment { member, timeout } => {
-            format!("defragment {member} within {}", crate::core::duration::format(*timeout))
+            format!(
+                "defragment {member} within {}",
+                crate::core::duration::format(*timeout)
+            )
         }
         Act::MoveLeader { from, to } => format!("move leader {from} -> {to}"),
         Act::Disarm { member, via } => format!("disarm NOSPACE of {member} via {via}"),
