@@ -91,7 +91,7 @@ pub fn emergency(declared: &Emergency, seen: &Observation) -> Option<String> {
     members.iter().find_map(|member| {
         let status = member.status.as_ref().ok()?;
         let Quota::Known { bytes, .. } = status.quota else { return None };
-        limit.of_is_exceeded_by(bytes, status.db_size).then(|| {
+        limit.is_exceeded_by(status.db_size, bytes).then(|| {
             format!(
                 "member {} has {} of a quota of {}, above {limit}",
                 member.label(),

@@ -9,7 +9,7 @@ use crate::core::duration;
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::probe::numbers;
-use crate::core::rule::{Quota, QuotaSource, Verdict};
+use crate::core::rule::{Arm, Quota, QuotaSource, Verdict};
 use crate::core::run::{
     CallRecord, CompactionRecord, CompactionState, LeaderMode, MemberRecord, Note, Outcome, Role,
     RunRecord, RunSpec, TransferOutcome, TransferRecord,
@@ -154,7 +154,7 @@ fn judge(spec: &RunSpec, member: &mut MemberRecord, status: &MemberStatus) {
     match spec.rule.judge(&numbers(status)) {
         Verdict::Due { why, .. } => member.message = why.message,
         Verdict::NotDue { why } => {
-            let reason = if why.is_full_but_not_fragmented() {
+            let reason = if why.arm == Arm::FullButNotFragmented {
                 Reason::FullButNotFragmented
             } else {
                 Reason::BelowThreshold
