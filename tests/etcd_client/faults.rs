@@ -284,3 +284,24 @@ async fn without_a_quorum_status_still_answers_and_alarms_do_not() {
     let errors = &status(&seen, id(&cluster, 0)).errors;
     assert!(errors.iter().any(|e| e.contains("no leader")), "{errors:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_never_older_than_the_status_beside_them() {
+    let cluster = slow().await;
+    let client = connect(connection(&cluster)).await;
+    let member = id(&cluster, 0);
+    observe(&client).await;
+    // The Status of this look waits for the end of the defragmentation.
+    let (done, seen) = tokio::join!(
+        client.defragment(cluster_id(&cluster), member, LIMIT),
+        async {
+            await_inflight(&cluster).await;
+            observe(&client).await
+        }
+    );
+    done.unwrap();
+    if view(&seen, member).status.is_ok() {
+        let told = metrics(&seen, member);
+        assert_eq!((told.inflight, told.finished), (Some(false), 1));
+    }
+}
