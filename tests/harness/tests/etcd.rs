@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use etcd_client::AlarmType;
+
 use defragd_harness::{Error, Etcd, EtcdVersion, Fault, Tls, eventually};
 
 const MIB: u64 = 1 << 20;
@@ -128,6 +130,22 @@ async fn a_small_quota_raises_nospace() -> Result<(), Error> {
         cluster.alarms().await.is_ok_and(|alarms| alarms.len() == 1)
     })
     .await
+}
+
+#[tokio::test]
+async fn leadership_moves_and_alarms_are_raised_on_request() -> Result<(), Error> {
+    let cluster = Etcd::any().await?.start().await?;
+    let (leader, term) = (cluster.leader().await?, cluster.term().await?);
+    let next = (leader + 1) % 3;
+    cluster.move_leader(next).await?;
+    assert_eq!(cluster.leader().await?, next);
+    assert_eq!(cluster.term().await?, term + 1);
+    cluster.raise_alarm(leader, AlarmType::Corrupt).await?;
+    let alarms = cluster.alarms().await?;
+    assert_eq!(alarms.len(), 1);
+    assert_eq!(alarms[0].member_id(), cluster.member(leader).id());
+    assert_eq!(alarms[0].alarm(), AlarmType::Corrupt);
+    Ok(())
 }
 
 #[tokio::test]

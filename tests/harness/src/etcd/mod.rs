@@ -1,5 +1,6 @@
 //! Real etcd clusters on loopback.
 
+mod admin;
 mod cluster;
 mod data;
 mod member;
