@@ -9,6 +9,8 @@
 pub mod decide;
 pub mod duration;
 pub mod history;
+pub mod name;
+pub mod probe;
 pub mod promql;
 pub mod quantity;
 pub mod reason;
@@ -16,6 +18,8 @@ pub mod rule;
 pub mod run;
 pub mod signal;
 pub mod sweep;
+pub mod target;
+pub mod tick;
 pub mod version;
 pub mod view;
 pub mod window;

@@ -1,1 +1,26 @@
+//! Observe, decide, record, act; generic over the host.
+//!
+//! One worker for each policy, target and unfinished run. Workers do I/O and
+//! call the pure core; they never decide. What they need from where objects live
+//! is the [`Host`] trait.
 
+mod cluster;
+pub mod drive;
+pub mod host;
+mod policy;
+mod run;
+mod supervise;
+mod target;
+
+pub use cluster::Link;
+pub use host::*;
+pub use supervise::Engine;
+
+use jiff::Timestamp;
+
+/// The wall clock, to the millisecond: what is stored and read back is the same
+/// instant.
+pub fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
+}

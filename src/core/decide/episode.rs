@@ -1,0 +1,215 @@
+//! The firing episode: since when the signal has fired without a break, and
+//! what a reading without an answer does to it.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::core::duration;
+use crate::core::reason::Reason;
+use crate::core::signal::{Reading, SignalState};
+
+use super::{
+    ClusterState, Facts, GAP_TOLERANCE, OnSilence, Origin, Policy, SignalRecord, Verdict, since,
+    wants_fallback,
+};
+
+/// True when the age of the newest sample matters: a run has ended, and the next
+/// episode has not begun.
+pub fn wants_sample_age(state: &ClusterState) -> bool {
+    state.last_run.is_some() && state.firing_since.is_none()
+}
+
+/// How long an episode survives without evidence.
+fn tolerance(policy: &Policy) -> SignedDuration {
+    policy.interval.saturating_mul(3).max(GAP_TOLERANCE)
+}
+
+/// The reading that decides: the primary's, the fallback's, or what the policy
+/// says that silence counts as.
+pub(super) fn effective(
+    policy: &Policy,
+    state: &mut ClusterState,
+    primary: &Reading,
+    facts: &Facts<'_>,
+) -> Reading {
+    let now = facts.now;
+    let silence = policy.on_silence(primary);
+    match primary.state {
+        SignalState::Firing | SignalState::NotFiring => state.failing_since = None,
+        SignalState::NoData | SignalState::Error => {
+            state.failing_since.get_or_insert(now);
+        }
+        SignalState::Inconclusive => {}
+    }
+    let by_fallback = facts
+        .fallback
+        .as_ref()
+        .filter(|_| wants_fallback(policy, state, primary, now));
+    state.fallback_active = by_fallback.is_some();
+    let reading = match (by_fallback, silence) {
+        (Some(probe), _) => {
+            let mut reading = probe.clone();
+            reading.message = format!(
+                "{} (the fallback decides, because: {})",
+                reading.message, primary.message
+            );
+            reading
+        }
+        (None, Some(OnSilence::Fire)) => {
+            let mut reading = primary.clone();
+            reading.state = SignalState::Firing;
+            reading.message = format!("{}; the policy says Fire", primary.message);
+            reading
+        }
+        _ => primary.clone(),
+    };
+    let sampled_at = match &state.signal {
+        // A time alone is no news: it is kept until something else changes.
+        Some(old)
+            if old.state == reading.state
+                && old.value == reading.value
+                && old.message == reading.message =>
+        {
+            old.sampled_at
+        }
+        _ => reading.sampled_at,
+    };
+    state.signal = Some(SignalRecord {
+        state: reading.state,
+        reason: reading.reason,
+        value: reading.value,
+        message: reading.message.clone(),
+        sampled_at,
+        origin: if by_fallback.is_some() {
+            Origin::Fallback
+        } else {
+            Origin::Primary
+        },
+    });
+    reading
+}
+
+/// Moves the episode on by one reading.
+pub(super) fn advance(
+    policy: &Policy,
+    state: &mut ClusterState,
+    reading: &Reading,
+    now: Timestamp,
+) {
+    let tolerance = tolerance(policy);
+    match reading.state {
+        SignalState::NotFiring => {
+            state.firing_since = None;
+            state.gap_since = None;
+            state.evidence_at = None;
+        }
+        SignalState::Firing if too_old(state, reading) => {}
+        SignalState::Firing => {
+            let lost = state
+                .evidence_at
+                .is_none_or(|at| now.duration_since(at) > tolerance);
+            match (state.firing_since, state.gap_since) {
+                (Some(since), Some(gap)) if !lost => {
+                    // The time without evidence does not count.
+                    let shifted = since.checked_add(now.duration_since(gap)).unwrap_or(now);
+                    state.firing_since = Some(shifted.min(now));
+                }
+                (Some(_), None) if !lost => {}
+                _ => state.firing_since = Some(now),
+            }
+            state.gap_since = None;
+            // Refreshed coarsely, so that an idle status is not written each time.
+            let refresh = state
+                .evidence_at
+                .is_none_or(|at| now.duration_since(at) >= tolerance / 2);
+            if refresh || lost {
+                state.evidence_at = Some(now);
+            }
+        }
+        SignalState::NoData | SignalState::Inconclusive | SignalState::Error => {
+            if state.firing_since.is_none() {
+                return;
+            }
+            let gap = *state.gap_since.get_or_insert(now);
+            if now.duration_since(gap) > tolerance {
+                state.firing_since = None;
+                state.gap_since = None;
+                state.evidence_at = None;
+            }
+        }
+    }
+}
+
+fn too_old(state: &ClusterState, reading: &Reading) -> bool {
+    match (&state.last_run, reading.sampled_at) {
+        (Some(last), Some(sampled)) => state.firing_since.is_none() && sampled <= last.finished_at,
+        _ => false,
+    }
+}
+
+/// Why the signal does not start a run now; `None` once it has held for `for`.
+pub(super) fn verdict(
+    policy: &Policy,
+    state: &mut ClusterState,
+    reading: &Reading,
+    now: Timestamp,
+) -> Option<Verdict> {
+    match reading.state {
+        SignalState::Firing => {}
+        SignalState::NotFiring => {
+            return Some(Verdict::wait(
+                Reason::SignalNotFiring,
+                reading.message.clone(),
+            ));
+        }
+        SignalState::NoData | SignalState::Inconclusive | SignalState::Error => {
+            let mut message = reading.message.clone();
+            if let Some(since_failing) = state.failing_since {
+                message = match (&policy.fallback, policy.on_silence(reading)) {
+                    (Some(fallback), Some(OnSilence::Fallback)) => format!(
+                        "{message}; failing for {}, the fallback decides after {}",
+                        since(since_failing, now),
+                        duration::format(fallback.after)
+                    ),
+                    _ => message,
+                };
+            }
+            return Some(Verdict::wait(reading.reason, message));
+        }
+    }
+    if too_old(state, reading) {
+        let ended = state
+            .last_run
+            .as_ref()
+            .map(|last| last.finished_at.to_string())
+            .unwrap_or_default();
+        let sampled = reading
+            .sampled_at
+            .map(|at| at.to_string())
+            .unwrap_or_default();
+        return Some(Verdict::wait(
+            Reason::SampleTooOld,
+            format!(
+                "the newest sample is of {sampled}, before the end of the last run at {ended}: it proves nothing"
+            ),
+        ));
+    }
+    let firing_since = state.firing_since?;
+    let until = firing_since
+        .checked_add(policy.hold_for)
+        .unwrap_or(Timestamp::MAX);
+    if now < until {
+        state.next_eligible = Some(until);
+        return Some(
+            Verdict::wait(
+                Reason::HoldingFor,
+                format!(
+                    "{}; firing since {firing_since}, must hold for {}",
+                    reading.message,
+                    duration::format(policy.hold_for)
+                ),
+            )
+            .until(until),
+        );
+    }
+    None
+}

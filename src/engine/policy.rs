@@ -1,0 +1,448 @@
+//! The worker of one policy: reads the signal at each tick, decides, records,
+//! creates.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::core::decide::{
+    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, created, decide,
+    wants_fallback, wants_sample_age,
+};
+use crate::core::reason::Reason;
+use crate::core::run::Note;
+use crate::core::signal::{Reading, Signal, SignalState};
+use crate::core::view::Observation;
+use crate::core::{probe, tick};
+use crate::signals::Sources;
+
+use super::cluster::Link;
+use super::host::{
+    About, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView, RunView,
+    TargetView,
+};
+use super::now;
+use super::run::{Shared, same_cluster, summary};
+
+/// How often a question is asked again that only a changed configuration can mend.
+const CONFIGURATION_PAUSE: SignedDuration = SignedDuration::from_mins(5);
+
+/// What policies have at hand.
+pub(super) struct PolicyShared<H> {
+    pub(super) base: Shared<H>,
+    pub(super) sources: Arc<Sources>,
+    /// Held from the last look at the runs until the new one is stored, so that
+    /// two policies never decide on the same emptiness.
+    pub(super) creating: Arc<Mutex<()>>,
+}
+
+/// Works on one policy until it is gone or the process stops.
+pub(super) async fn work<H: Host>(
+    shared: Arc<PolicyShared<H>>,
+    key: ObjectKey,
+    shutdown: CancellationToken,
+) {
+    let mut changes = shared.base.host.changes();
+    let mut asked_at = now();
+    loop {
+        changes.mark_unchanged();
+        let host = &*shared.base.host;
+        let Some(view) = host.policies().into_iter().find(|p| p.key == key) else {
+            return;
+        };
+        let before = fingerprint(host, &view);
+        let due = match evaluate(&shared, &view, asked_at).await {
+            Ok(due) => due,
+            Err(error) => {
+                shared.base.telemetry.error("policy");
+                tracing::error!(policy = %key, reason = %error.reason, %error, "unable to evaluate");
+                Some(now() + SignedDuration::from_secs(5))
+            }
+        };
+        loop {
+            let wait = due.map_or(Duration::MAX, |at| {
+                at.duration_since(now())
+                    .max(SignedDuration::ZERO)
+                    .unsigned_abs()
+            });
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {
+                    asked_at = now();
+                    break;
+                }
+                changed = changes.changed() => {
+                    if changed.is_err() { return }
+                    // Most changes concern somebody else; they must not make us poll.
+                    if after_change(host, &key) != Some(before) {
+                        asked_at = now();
+                        break;
+                    }
+                }
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+}
+
+/// What, apart from time, makes another evaluation worth while: the spec, the
+/// target, and the runs on the cluster.
+fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    view.generation.hash(&mut hasher);
+    let targets = host.targets();
+    for target in targets.iter().filter(|t| t.key == view.cluster) {
+        (target.generation, target.spec.is_ok(), target.cluster_id).hash(&mut hasher);
+    }
+    if let Ok(runs) = host.runs() {
+        for run in runs
+            .iter()
+            .filter(|r| same_cluster(&targets, &r.cluster, &view.cluster))
+        {
+            (&run.key, run.record.phase).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+fn after_change<H: Host>(host: &H, key: &ObjectKey) -> Option<u64> {
+    let view = host.policies().into_iter().find(|p| p.key == *key)?;
+    Some(fingerprint(host, &view))
+}
+
+/// One evaluation. Returns when the next is due; `None` when only a change can help.
+async fn evaluate<H: Host>(
+    shared: &PolicyShared<H>,
+    view: &PolicyView,
+    asked_at: Timestamp,
+) -> Result<Option<Timestamp>, HostError> {
+    let policy = match &view.spec {
+        Ok(policy) => policy.clone(),
+        Err(errors) => {
+            let note = Note::new(Reason::InvalidSpec, errors.clone());
+            cannot_evaluate(shared, view, note).await?;
+            return Ok(None);
+        }
+    };
+    let targets = shared.base.host.targets();
+    let target = match find_target(&targets, &view.cluster) {
+        Ok(target) => target,
+        Err(note) => {
+            cannot_evaluate(shared, view, note).await?;
+            return Ok(None);
+        }
+    };
+    let readings = read(shared, &policy, &view.state, &target, asked_at).await;
+    let ready = ready(&readings.primary);
+    let decided = conclude(shared, view, &policy, &readings, &ready).await?;
+    Ok(Some(next_due(
+        &policy,
+        &readings.primary,
+        decided.recheck,
+        asked_at,
+    )))
+}
+
+fn find_target(targets: &[Arc<TargetView>], key: &ObjectKey) -> Result<Arc<TargetView>, Note> {
+    let Some(target) = targets.iter().find(|t| t.key == *key) else {
+        return Err(Note::new(
+            Reason::ClusterNotFound,
+            format!("there is no EtcdTarget {key}"),
+        ));
+    };
+    match &target.spec {
+        Ok(_) => Ok(target.clone()),
+        Err(errors) => Err(Note::new(
+            Reason::InvalidSpec,
+            format!("EtcdTarget {key} is not valid: {errors}"),
+        )),
+    }
+}
+
+/// The object stands as it is until it changes; what is remembered stays.
+async fn cannot_evaluate<H: Host>(
+    shared: &PolicyShared<H>,
+    view: &PolicyView,
+    note: Note,
+) -> Result<(), HostError> {
+    let state = ClusterState {
+        decision: Some(note.clone()),
+        next_eligible: None,
+        ..view.state.clone()
+    };
+    report(shared, view, &state, &note).await
+}
+
+struct Readings {
+    primary: Reading,
+    fallback: Option<Reading>,
+    emergency: Option<String>,
+}
+
+/// Asks the signal, and the members where the answer makes that necessary.
+async fn read<H: Host>(
+    shared: &PolicyShared<H>,
+    policy: &Policy,
+    state: &ClusterState,
+    target: &TargetView,
+    asked_at: Timestamp,
+) -> Readings {
+    let mut seen: Option<Observation> = None;
+    let primary = match &policy.signal {
+        Signal::Prometheus(signal) => match shared.sources.get(&signal.source) {
+            Some(source) => source.read(signal, asked_at, wants_sample_age(state)).await,
+            None => Reading::error(
+                Reason::SourceUnknown,
+                format!(
+                    "the source {:?} is not configured; known: {}",
+                    signal.source,
+                    shared.sources.names().join(", ")
+                ),
+            ),
+        },
+        Signal::Probe(rule) => probe::judge(rule, look(target, &mut seen).await),
+    };
+    let fallback = match &policy.fallback {
+        Some(fallback) if wants_fallback(policy, state, &primary, now()) => {
+            Some(probe::judge(&fallback.rule, look(target, &mut seen).await))
+        }
+        _ => None,
+    };
+    let firing = [Some(&primary), fallback.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|r| r.state == SignalState::Firing);
+    let emergency = match &policy.emergency {
+        Some(declared) if firing => probe::emergency(declared, look(target, &mut seen).await),
+        _ => None,
+    };
+    Readings {
+        primary,
+        fallback,
+        emergency,
+    }
+}
+
+/// Observes the cluster once for one evaluation.
+async fn look<'a>(target: &TargetView, seen: &'a mut Option<Observation>) -> &'a Observation {
+    let observation = match seen.take() {
+        Some(observation) => observation,
+        None => match &target.spec {
+            Ok(connection) => Link::new((**connection).clone()).observe(now()).await,
+            Err(errors) => {
+                let trouble = crate::core::view::Trouble {
+                    reason: Reason::InvalidSpec,
+                    message: errors.clone(),
+                };
+                Observation {
+                    at: now(),
+                    members: Err(trouble.clone()),
+                    alarms: Err(trouble),
+                    cluster_ids: std::collections::BTreeSet::new(),
+                    expected_voters: None,
+                }
+            }
+        },
+    };
+    seen.insert(observation)
+}
+
+fn ready(primary: &Reading) -> Note {
+    if primary.reason.is_configuration() {
+        Note::new(primary.reason, primary.message.clone())
+    } else {
+        Note::new(Reason::Accepted, Reason::Accepted.sentence())
+    }
+}
+
+/// Decides, records, and creates the run if one is due.
+async fn conclude<H: Host>(
+    shared: &PolicyShared<H>,
+    view: &PolicyView,
+    policy: &Policy,
+    readings: &Readings,
+    ready: &Note,
+) -> Result<Decision, HostError> {
+    let decision = decide_now(shared, view, policy, readings);
+    if decision.create.is_none() {
+        report(shared, view, &decision.state, ready).await?;
+        return Ok(decision);
+    }
+    let _creating = shared.creating.lock().await;
+    let mut decision = decide_now(shared, view, policy, readings);
+    // The episode that the run's name is made of is stored before the run.
+    report(shared, view, &decision.state, ready).await?;
+    if let Some(run) = decision.create.clone() {
+        let state = create(shared, view, policy, decision.state.clone(), &run).await;
+        report(shared, view, &state, ready).await?;
+        decision.state = state;
+    }
+    Ok(decision)
+}
+
+fn decide_now<H: Host>(
+    shared: &PolicyShared<H>,
+    view: &PolicyView,
+    policy: &Policy,
+    readings: &Readings,
+) -> Decision {
+    let summaries = listed(&*shared.base.host, view);
+    let cluster = view.cluster.to_string();
+    let facts = Facts {
+        now: now(),
+        policy: &view.key.name,
+        uid: &view.uid,
+        cluster: &cluster,
+        primary: Some(readings.primary.clone()),
+        fallback: readings.fallback.clone(),
+        emergency: readings.emergency.clone(),
+        runs: summaries.as_deref().map_err(Clone::clone),
+    };
+    decide(policy, view.state.clone(), &facts)
+}
+
+fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSummary>, String> {
+    let runs: Vec<Arc<RunView>> = host.runs().map_err(|error| error.to_string())?;
+    let targets = host.targets();
+    Ok(runs
+        .iter()
+        .filter(|run| same_cluster(&targets, &run.cluster, &view.cluster))
+        .map(|run| summary(run, &view.key))
+        .collect())
+}
+
+async fn create<H: Host>(
+    shared: &PolicyShared<H>,
+    view: &PolicyView,
+    policy: &Policy,
+    state: ClusterState,
+    run: &CreateRun,
+) -> ClusterState {
+    let at = now();
+    let new = NewRun {
+        name: run.name.clone(),
+        policy: view.clone(),
+        cause: run.note.clone(),
+        created_at: at,
+    };
+    let (note, warning) = match shared.base.host.create_run(new).await {
+        Ok(Created::New) => {
+            event(
+                shared,
+                view,
+                false,
+                Note::new(
+                    Reason::RunCreated,
+                    format!("run {}: {}", run.name, run.note.message),
+                ),
+            );
+            return created(policy, state, run, at);
+        }
+        Ok(Created::Adopted) => return created(policy, state, run, at),
+        Ok(Created::Conflict) => (
+            Note::new(
+                Reason::NameConflict,
+                format!(
+                    "a run {} exists that this policy did not make; remove or rename it",
+                    run.name
+                ),
+            ),
+            true,
+        ),
+        Err(error) => (
+            Note::new(Reason::CreateFailed, format!("run {}: {error}", run.name)),
+            true,
+        ),
+    };
+    if view.state.decision.as_ref() != Some(&note) {
+        event(shared, view, warning, note.clone());
+    }
+    ClusterState {
+        decision: Some(note),
+        ..state
+    }
+}
+
+/// Stores what is remembered, and tells what changed.
+async fn report<H: Host>(
+    shared: &PolicyShared<H>,
+    view: &PolicyView,
+    state: &ClusterState,
+    ready: &Note,
+) -> Result<(), HostError> {
+    announce(shared, view, state);
+    shared.base.telemetry.policy_evaluated(&view.key, state);
+    let report = PolicyReport {
+        generation: view.generation,
+        state: state.clone(),
+        ready: ready.clone(),
+    };
+    shared.base.host.record_policy(&view.key, &report).await
+}
+
+fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &ClusterState) {
+    let old = &view.state;
+    if old.fallback_active != state.fallback_active {
+        let note = if state.fallback_active {
+            let why = state
+                .signal
+                .as_ref()
+                .map(|s| s.message.clone())
+                .unwrap_or_default();
+            Note::new(Reason::FallbackActive, why)
+        } else {
+            Note::new(Reason::FallbackEnded, Reason::FallbackEnded.sentence())
+        };
+        event(shared, view, state.fallback_active, note);
+    }
+    if old.failure_level < DEGRADED_AFTER && state.failure_level >= DEGRADED_AFTER {
+        let note = Note::new(
+            Reason::Degraded,
+            format!("{} runs in a row failed", state.failure_level),
+        );
+        event(shared, view, true, note);
+    }
+    let reason = |state: &ClusterState| state.decision.as_ref().map(|note| note.reason);
+    if let Some(note) = &state.decision
+        && reason(old) != Some(note.reason)
+    {
+        tracing::info!(policy = %view.key, cluster = %view.cluster, reason = %note.reason, "{}", note.message);
+    }
+}
+
+fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, note: Note) {
+    shared.base.host.event(Event {
+        about: About::Policy(view.key.clone()),
+        warning,
+        note,
+    });
+}
+
+/// The next tick of the question, or earlier when the decision asks for it, or
+/// later when the source does.
+fn next_due(
+    policy: &Policy,
+    primary: &Reading,
+    recheck: Option<Timestamp>,
+    asked_at: Timestamp,
+) -> Timestamp {
+    let now = now();
+    let question = match &policy.signal {
+        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
+        Signal::Probe(_) => String::from("probe"),
+    };
+    let tick = tick::next(now, policy.interval, &question);
+    let mut due = recheck
+        .filter(|at| *at > now)
+        .map_or(tick, |at| at.min(tick));
+    if primary.reason.is_configuration() {
+        due = due.max(asked_at.checked_add(CONFIGURATION_PAUSE).unwrap_or(due));
+    }
+    if let Some(pause) = primary.retry_after {
+        due = due.max(now.checked_add(pause).unwrap_or(due));
+    }
+    due
+}

@@ -1,0 +1,286 @@
+//! The worker of one unfinished run: waits until the run holds the cluster,
+//! then drives it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::core::decide::{RunEnd, RunSummary};
+use crate::core::reason::Reason;
+use crate::core::run::{Note, Outcome, Phase, RunRecord};
+use crate::core::sweep::{Control, Step};
+use crate::telemetry::Telemetry;
+
+use super::cluster::Link;
+use super::drive::{Driven, Orders, Recorder, drive};
+use super::host::{About, Event, Host, HostError, ObjectKey, RunView, TargetView};
+use super::now;
+
+/// What every worker has at hand.
+pub(super) struct Shared<H> {
+    pub(super) host: Arc<H>,
+    pub(super) telemetry: Arc<Telemetry>,
+}
+
+/// True when both names stand for one cluster: the same target, or two targets
+/// of which the cluster id is known to be the same.
+pub(super) fn same_cluster(targets: &[Arc<TargetView>], a: &ObjectKey, b: &ObjectKey) -> bool {
+    let id = |key: &ObjectKey| {
+        targets
+            .iter()
+            .find(|t| t.key == *key)
+            .and_then(|t| t.cluster_id)
+    };
+    a == b || matches!((id(a), id(b)), (Some(a), Some(b)) if a == b)
+}
+
+/// The unfinished run that has the cluster: one that began, else the oldest.
+pub(super) fn holder<'a>(
+    runs: &'a [Arc<RunView>],
+    targets: &[Arc<TargetView>],
+    cluster: &ObjectKey,
+) -> Option<&'a Arc<RunView>> {
+    runs.iter()
+        .filter(|run| {
+            !run.record.phase.is_terminal() && same_cluster(targets, &run.cluster, cluster)
+        })
+        .min_by_key(|run| (run.record.started_at.is_none(), run.created_at, &run.key))
+}
+
+/// A run as the core's `decide` sees it.
+pub(super) fn summary(run: &RunView, policy: &ObjectKey) -> RunSummary {
+    let record = &run.record;
+    let end = record.phase.is_terminal().then(|| RunEnd {
+        at: record.completed_at.unwrap_or(run.created_at),
+        succeeded: record.phase == Phase::Complete,
+        reason: record
+            .result
+            .as_ref()
+            .map_or(Reason::RunVanished, |note| note.reason),
+        reclaimed: record.reclaimed_bytes(),
+        touched: record.touched(),
+    });
+    RunSummary {
+        name: run.key.name.clone(),
+        own: run.owner.as_ref() == Some(policy),
+        created_at: run.created_at,
+        dry_run: run.spec.as_ref().is_ok_and(|spec| spec.dry_run),
+        end,
+    }
+}
+
+/// Works on one run until it is over, gone, or the process stops.
+pub(super) async fn work<H: Host>(
+    shared: Arc<Shared<H>>,
+    key: ObjectKey,
+    shutdown: CancellationToken,
+) {
+    let mut changes = shared.host.changes();
+    loop {
+        changes.mark_unchanged();
+        match stand(&*shared.host, &key) {
+            Stand::Over => return,
+            Stand::Waiting => {}
+            Stand::Blocked(run, note) => show_block(&shared, &run, note).await,
+            Stand::Holding(run, target) => {
+                attend(&shared, &run, &target, &shutdown).await;
+                return;
+            }
+            Stand::Refused(run, note) => {
+                if refuse(&shared, &run, note).await {
+                    return;
+                }
+            }
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+enum Stand {
+    Over,
+    Waiting,
+    /// The cluster is not there, or not described as it must be.
+    Blocked(Arc<RunView>, Note),
+    Holding(Arc<RunView>, Arc<TargetView>),
+    Refused(Arc<RunView>, Note),
+}
+
+fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
+    let Ok(runs) = host.runs() else {
+        return Stand::Waiting;
+    };
+    let Some(run) = runs.iter().find(|run| run.key == *key) else {
+        return Stand::Over;
+    };
+    if run.record.phase.is_terminal() {
+        return Stand::Over;
+    }
+    let touched = run.record.touched();
+    if let Err(errors) = &run.spec
+        && !touched
+    {
+        return Stand::Refused(run.clone(), Note::new(Reason::InvalidSpec, errors.clone()));
+    }
+    if run.deleting && !touched {
+        let note = Note::new(Reason::Interrupted, "removed before it began");
+        return Stand::Refused(run.clone(), note);
+    }
+    let targets = host.targets();
+    let Some(target) = targets.iter().find(|t| t.key == run.cluster) else {
+        let note = Note::new(
+            Reason::ClusterNotFound,
+            format!("there is no EtcdTarget {}", run.cluster),
+        );
+        return Stand::Blocked(run.clone(), note);
+    };
+    if let Err(errors) = &target.spec {
+        let note = Note::new(
+            Reason::InvalidSpec,
+            format!("EtcdTarget {} is not valid: {errors}", target.key),
+        );
+        return Stand::Blocked(run.clone(), note);
+    }
+    match holder(&runs, &targets, &run.cluster) {
+        Some(first) if first.key == *key => Stand::Holding(run.clone(), target.clone()),
+        _ => Stand::Waiting,
+    }
+}
+
+async fn show_block<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) {
+    let record = RunRecord {
+        gate: Some(note),
+        ..run.record.clone()
+    };
+    if let Err(error) = shared
+        .host
+        .record_run(&run.key, run.generation, &record)
+        .await
+    {
+        tracing::error!(run = %run.key, %error, "unable to store why the run waits");
+    }
+}
+
+/// Ends a run that can never begin.
+async fn refuse<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) -> bool {
+    let mut record = run.record.clone();
+    record.phase = Phase::Failed;
+    record.completed_at = Some(now());
+    record.result = Some(note);
+    match shared
+        .host
+        .record_run(&run.key, run.generation, &record)
+        .await
+    {
+        Ok(()) => {
+            finished(shared, run, &record);
+            true
+        }
+        Err(error) => {
+            tracing::error!(run = %run.key, %error, "unable to store the run's end");
+            false
+        }
+    }
+}
+
+async fn attend<H: Host>(
+    shared: &Arc<Shared<H>>,
+    run: &Arc<RunView>,
+    target: &Arc<TargetView>,
+    shutdown: &CancellationToken,
+) {
+    let (Ok(spec), Ok(connection)) = (&run.spec, &target.spec) else {
+        return;
+    };
+    let (give, orders) = watch::channel(Orders {
+        spec: (**spec).clone(),
+        control: Control::default(),
+    });
+    let follower = tokio::spawn(follow(shared.host.clone(), run.key.clone(), give));
+    let mut link = Link::new((**connection).clone());
+    let mut recorder = HostRecorder {
+        host: &*shared.host,
+        run,
+        generation: run.generation,
+    };
+    let driven = drive(
+        &mut link,
+        run.record.clone(),
+        orders,
+        &mut recorder,
+        shutdown,
+    )
+    .await;
+    follower.abort();
+    if let Driven::Finished(record) = driven {
+        finished(shared, run, &record);
+    }
+}
+
+/// Passes on what changes about the run while it goes on.
+async fn follow<H: Host>(host: Arc<H>, key: ObjectKey, give: watch::Sender<Orders>) {
+    let mut changes = host.changes();
+    while changes.changed().await.is_ok() {
+        let Ok(runs) = host.runs() else { continue };
+        let run = runs.into_iter().find(|run| run.key == key);
+        let deleting = run.as_ref().is_none_or(|run| run.deleting);
+        let spec = run.and_then(|run| run.spec.as_ref().ok().cloned());
+        give.send_if_modified(|orders| {
+            let mut wanted = orders.clone();
+            if let Some(spec) = spec {
+                wanted.spec = (*spec).clone();
+            }
+            if deleting {
+                wanted.control.stop = Some(Note::new(
+                    Reason::Interrupted,
+                    "the run was removed; it ended after the member in progress",
+                ));
+            }
+            let modified = wanted != *orders;
+            *orders = wanted;
+            modified
+        });
+    }
+}
+
+struct HostRecorder<'a, H> {
+    host: &'a H,
+    run: &'a RunView,
+    generation: i64,
+}
+
+impl<H: Host> Recorder for HostRecorder<'_, H> {
+    async fn record(&mut self, record: &RunRecord, _step: &Step) -> Result<(), HostError> {
+        self.host
+            .record_run(&self.run.key, self.generation, record)
+            .await
+    }
+}
+
+fn finished<H: Host>(shared: &Shared<H>, run: &RunView, record: &RunRecord) {
+    shared.telemetry.run_finished(&run.key, record);
+    for member in record
+        .members
+        .iter()
+        .filter(|m| m.outcome == Outcome::Failed)
+    {
+        shared.host.event(Event {
+            about: About::Run(run.key.clone()),
+            warning: true,
+            note: Note::new(
+                member.reason,
+                format!("member {}: {}", member.label(), member.message),
+            ),
+        });
+    }
+    if let Some(note) = &record.result {
+        shared.host.event(Event {
+            about: About::Run(run.key.clone()),
+            warning: record.phase == Phase::Failed,
+            note: note.clone(),
+        });
+    }
+}

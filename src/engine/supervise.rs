@@ -1,0 +1,187 @@
+//! Keeps one worker for each object that needs one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::core::decide::HistoryLimit;
+use crate::core::history::{self, Finished};
+use crate::core::run::Phase;
+use crate::signals::Sources;
+use crate::telemetry::Telemetry;
+
+use super::host::{Host, ObjectKey, RunView};
+use super::policy::PolicyShared;
+use super::run::Shared;
+use super::{now, policy, run, target};
+
+/// How often old runs are looked for, and workers that ended are replaced.
+const ROUND: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    Policy(ObjectKey),
+    Target(ObjectKey),
+    Run(ObjectKey),
+}
+
+/// The engine of one host.
+pub struct Engine<H> {
+    policies: Arc<PolicyShared<H>>,
+    others: Arc<Shared<H>>,
+}
+
+impl<H: Host> Engine<H> {
+    pub fn new(host: Arc<H>, sources: Arc<Sources>, telemetry: Arc<Telemetry>) -> Self {
+        let shared = || Shared {
+            host: host.clone(),
+            telemetry: telemetry.clone(),
+        };
+        Engine {
+            policies: Arc::new(PolicyShared {
+                base: shared(),
+                sources,
+                creating: Arc::new(Mutex::new(())),
+            }),
+            others: Arc::new(shared()),
+        }
+    }
+
+    /// Works until the token is cancelled; returns when every worker has
+    /// finished what it had begun to record.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let mut changes = self.others.host.changes();
+        let mut workers: BTreeMap<Work, (JoinHandle<()>, CancellationToken)> = BTreeMap::new();
+        while !shutdown.is_cancelled() {
+            changes.mark_unchanged();
+            self.align(&mut workers, &shutdown).await;
+            self.tidy().await;
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { break },
+                () = tokio::time::sleep(ROUND) => {}
+                () = shutdown.cancelled() => {}
+            }
+        }
+        for (work, (handle, _)) in workers {
+            if let Err(error) = handle.await {
+                tracing::error!(?work, %error, "a worker ended badly");
+            }
+        }
+    }
+
+    /// Starts the workers that are missing and stops those without an object.
+    async fn align(
+        &self,
+        workers: &mut BTreeMap<Work, (JoinHandle<()>, CancellationToken)>,
+        shutdown: &CancellationToken,
+    ) {
+        let wanted = self.wanted();
+        let gone: Vec<Work> = workers
+            .iter()
+            .filter(|(work, (handle, _))| handle.is_finished() || !wanted.contains(work))
+            .map(|(work, _)| work.clone())
+            .collect();
+        for work in gone {
+            let Some((handle, cancel)) = workers.remove(&work) else {
+                continue;
+            };
+            cancel.cancel();
+            if handle.is_finished()
+                && let Err(error) = handle.await
+            {
+                self.others.telemetry.error("worker");
+                tracing::error!(?work, %error, "a worker ended badly, it is started again");
+            }
+            match &work {
+                Work::Policy(key) if !wanted.contains(&work) => {
+                    self.others.telemetry.forget_policy(key)
+                }
+                Work::Target(key) if !wanted.contains(&work) => {
+                    self.others.telemetry.forget_target(key)
+                }
+                _ => {}
+            }
+        }
+        for work in wanted {
+            if workers.contains_key(&work) {
+                continue;
+            }
+            let cancel = shutdown.child_token();
+            let handle = match work.clone() {
+                Work::Policy(key) => {
+                    tokio::spawn(policy::work(self.policies.clone(), key, cancel.clone()))
+                }
+                Work::Target(key) => {
+                    tokio::spawn(target::work(self.others.clone(), key, cancel.clone()))
+                }
+                Work::Run(key) => tokio::spawn(run::work(self.others.clone(), key, cancel.clone())),
+            };
+            workers.insert(work, (handle, cancel));
+        }
+    }
+
+    fn wanted(&self) -> BTreeSet<Work> {
+        let host = &self.others.host;
+        let policies = host
+            .policies()
+            .into_iter()
+            .map(|p| Work::Policy(p.key.clone()));
+        let targets = host
+            .targets()
+            .into_iter()
+            .map(|t| Work::Target(t.key.clone()));
+        let runs = host.runs().unwrap_or_default();
+        let runs = runs
+            .iter()
+            .filter(|r| !r.record.phase.is_terminal())
+            .map(|r| Work::Run(r.key.clone()));
+        policies.chain(targets).chain(runs).collect()
+    }
+
+    /// Removes finished runs that have been kept long enough, and those that a
+    /// person asked to remove.
+    async fn tidy(&self) {
+        let host = &self.others.host;
+        let Ok(runs) = host.runs() else { return };
+        let policies = host.policies();
+        let limit = |owner: &str| {
+            policies
+                .iter()
+                .find(|p| p.key.to_string() == owner)
+                .and_then(|p| p.spec.as_ref().ok().map(|spec| spec.history))
+                .unwrap_or_default()
+        };
+        let due = overdue(&runs, limit);
+        for run in runs.iter().filter(|run| run.record.phase.is_terminal()) {
+            let removed = run.deleting || (run.removable && due.contains(&run.key.to_string()));
+            if removed && let Err(error) = host.remove_run(&run.key).await {
+                tracing::warn!(run = %run.key, %error, "unable to remove the run");
+            }
+        }
+    }
+}
+
+fn overdue(runs: &[Arc<RunView>], limit: impl Fn(&str) -> HistoryLimit) -> BTreeSet<String> {
+    let finished: Vec<Finished> = runs
+        .iter()
+        .filter(|run| run.record.phase.is_terminal())
+        .map(|run| Finished {
+            name: run.key.to_string(),
+            owner: run.owner.as_ref().map(ToString::to_string),
+            succeeded: run.record.phase == Phase::Complete,
+            at: run.record.completed_at.unwrap_or(run.created_at),
+            ttl: run
+                .spec
+                .as_ref()
+                .ok()
+                .and_then(|spec| spec.ttl_after_finished),
+        })
+        .collect();
+    history::to_remove(&finished, limit, now())
+        .into_iter()
+        .collect()
+}

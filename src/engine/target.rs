@@ -1,0 +1,92 @@
+//! The worker of one target: looks at the cluster now and then, so that its
+//! members are known and two targets of one cluster are recognised.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::core::reason::Reason;
+use crate::core::run::{Note, RunRecord, RunSpec};
+use crate::core::sweep;
+
+use super::cluster::Link;
+use super::host::{Host, ObjectKey, TargetReport, TargetView};
+use super::now;
+use super::run::{Shared, same_cluster};
+
+/// Pause between two looks.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// Works on one target until it is gone or the process stops.
+pub(super) async fn work<H: Host>(
+    shared: Arc<Shared<H>>,
+    key: ObjectKey,
+    shutdown: CancellationToken,
+) {
+    let mut changes = shared.host.changes();
+    loop {
+        changes.mark_unchanged();
+        let Some(target) = shared.host.targets().into_iter().find(|t| t.key == key) else {
+            return;
+        };
+        let generation = target.generation;
+        if !being_swept(&*shared.host, &key) {
+            look(&shared, &target).await;
+        }
+        let sleep = tokio::time::sleep(INTERVAL);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                () = &mut sleep => break,
+                changed = changes.changed() => {
+                    if changed.is_err() { return }
+                    let current = shared.host.targets().into_iter().find(|t| t.key == key);
+                    if current.is_none_or(|t| t.generation != generation) { break }
+                }
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+}
+
+/// A member in its turn does not answer, which is no news.
+fn being_swept<H: Host>(host: &H, key: &ObjectKey) -> bool {
+    let targets = host.targets();
+    host.runs().is_ok_and(|runs| {
+        runs.iter().any(|run| {
+            run.record.in_flight().is_some() && same_cluster(&targets, &run.cluster, key)
+        })
+    })
+}
+
+async fn look<H: Host>(shared: &Shared<H>, target: &TargetView) {
+    let (ready, seen) = match &target.spec {
+        Err(errors) => (Note::new(Reason::InvalidSpec, errors.clone()), None),
+        Ok(connection) => {
+            let seen = Link::new((**connection).clone()).observe(now()).await;
+            // The same gate that a run would meet; what only a run may accept is accepted.
+            let spec = RunSpec {
+                allow_single_member: true,
+                ..RunSpec::default()
+            };
+            let ready = match sweep::gate(&spec, &RunRecord::default(), &seen) {
+                Ok(()) => Note::new(Reason::ClusterHealthy, Reason::ClusterHealthy.sentence()),
+                Err(closed) => closed.note,
+            };
+            (ready, Some(seen))
+        }
+    };
+    if let Some(seen) = &seen {
+        shared.telemetry.target_observed(&target.key, seen);
+    }
+    let report = TargetReport {
+        generation: target.generation,
+        ready,
+        seen,
+    };
+    if let Err(error) = shared.host.record_target(&target.key, &report).await {
+        shared.telemetry.error("target");
+        tracing::error!(target = %target.key, %error, "unable to store what was seen of the target");
+    }
+}
