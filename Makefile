@@ -67,7 +67,8 @@ test: setup-tools ## build and run every test, on real servers
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) test --locked --workspace --no-run; \
 	wait $$servers
-	$(CARGO) test --locked --workspace
+	@# One failing target must not hide the others.
+	$(CARGO) test --locked --workspace --no-fail-fast
 
 .PHONY: lint
 lint: setup-tools ## check format, lints, dependencies and scripts
