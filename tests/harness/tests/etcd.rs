@@ -97,6 +97,25 @@ async fn mutual_tls_with_a_user_works_through_etcdctl_too() -> Result<(), Error>
 }
 
 #[tokio::test]
+async fn every_version_wants_the_user_and_password() -> Result<(), Error> {
+    for version in EtcdVersion::ALL {
+        let cluster = Etcd::version(version)
+            .members(1)
+            .auth("scrooge", "secret")
+            .start()
+            .await?;
+        cluster.put("k", "v").await?;
+        let mut stranger = etcd_client::Client::connect(cluster.endpoints(), None)
+            .await
+            .expect("the connection is made later");
+        let refused = stranger.get("k", None).await;
+        assert!(refused.is_err(), "{version:?}: {refused:?}");
+        assert!(!format!("{cluster:?}").contains("secret"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_certificate_for_another_name_is_usable_under_that_name() -> Result<(), Error> {
     let names = ["etcd.internal"];
     let cluster = Etcd::default()
