@@ -168,11 +168,11 @@ fn urls(check: &mut Check, path: &str, texts: &[String], may_have_path: bool) ->
 
 /// Value to show, problem and remedy, when it is no URL to connect to.
 fn parse_url(text: &str, may_have_path: bool) -> Result<Url, (String, String, String)> {
-    // A URL with a user may carry a password, which no message repeats.
+    // A user part or a query may carry a secret, which no message repeats.
     let shown = if text.contains('@') {
         "a URL with \"@\"".to_owned()
     } else {
-        quoted(text)
+        quoted(text.split(['?', '#']).next().unwrap_or_default())
     };
     let wrong =
         |problem: &str, remedy: &str| Err((shown.clone(), problem.to_owned(), remedy.to_owned()));
@@ -204,7 +204,13 @@ fn parse_url(text: &str, may_have_path: bool) -> Result<Url, (String, String, St
     if url.port_or_known_default().is_none_or(|port| port == 0) {
         return wrong("has no port", example);
     }
-    if url.query().is_some() || url.fragment().is_some() || !(may_have_path || url.path() == "/") {
+    if may_have_path && (url.query().is_some() || url.fragment().is_some()) {
+        return wrong(
+            "goes on with a query or a fragment",
+            "end it after the path",
+        );
+    }
+    if !may_have_path && (url.query().is_some() || url.fragment().is_some() || url.path() != "/") {
         return wrong("has more than scheme, host and port", example);
     }
     Ok(url)
