@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
+
 use crate::core::reason::Reason;
 use crate::core::run::{Note, Outcome, RunRecord, RunSpec};
 use crate::core::version::Version;
@@ -251,6 +253,16 @@ fn revisions(answers: &[(&MemberView, &MemberStatus)]) -> Result<(), Closed> {
     Ok(())
 }
 
+/// Catching up takes moments as a rule; what takes longer is looked at less often.
+fn settle_pause(record: &RunRecord, seen: &Observation) -> SignedDuration {
+    let last = record.members.iter().filter_map(|m| m.finished_at).max();
+    let just_now = last.is_some_and(|at| {
+        let ago = seen.at.duration_since(at);
+        !ago.is_negative() && ago < SOON.saturating_mul(100)
+    });
+    if just_now { SOON } else { GATE_PAUSE }
+}
+
 /// What a closed gate leads to.
 pub(super) fn close(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, closed: Closed) -> Step {
     let Closed { note, consequence } = closed;
@@ -268,7 +280,7 @@ pub(super) fn close(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, 
         Consequence::Refuse => ending::stop(spec, record, seen, note),
         Consequence::StopIfTouched if touched => ending::stop(spec, record, seen, note),
         Consequence::Wait | Consequence::StopIfTouched => {
-            let after = if note.reason == Reason::Settling { SOON } else { GATE_PAUSE };
+            let after = if note.reason == Reason::Settling { settle_pause(record, seen) } else { GATE_PAUSE };
             hold(after, note.reason, note.message)
         }
     }

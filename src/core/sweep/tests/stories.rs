@@ -147,7 +147,7 @@ golden!(r82_a_member_that_left_is_skipped_not_failed, {
         Sim::new(&[(1200, 100), (1100, 100), (1300, 100), (1000, 100)]),
         RunSpec::default(),
     );
-    while script.record.count(Outcome::Defragmented) == 0 {
+    while script.sim.member(2).begun == 0 {
         script.step(Fate::Done(2));
     }
     script.sim.members.remove(1);
