@@ -100,7 +100,7 @@ impl ClusterClient {
             Err(trouble) => Err(trouble),
         };
         let alarms = alarms.map(|answer| {
-            cluster_ids.insert(answer.from.cluster);
+            cluster_ids.extend(answer.from.map(|from| from.cluster));
             answer.alarms
         });
         Observation {
@@ -328,7 +328,7 @@ fn choose(
             }
             Err(e) => errors.push(match &seen.status {
                 // Status speaks of the same connection and knows more.
-                Err(status) if status.reason == Reason::EndpointUnusable => status.clone(),
+                Err(status) if status.reason != Reason::MemberUnreachable => status.clone(),
                 _ => e,
             }),
         }
