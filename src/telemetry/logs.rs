@@ -24,7 +24,10 @@ pub enum LogError {
 
 /// Whether [`init`] would take the level.
 pub(crate) fn check_level(level: &str) -> Result<(), String> {
-    EnvFilter::builder().parse(level).map(drop).map_err(|error| error.to_string())
+    EnvFilter::builder()
+        .parse(level)
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Sends the log to standard error. `level` is a level, or directives such as
@@ -35,8 +38,13 @@ pub(crate) fn check_level(level: &str) -> Result<(), String> {
 pub fn init(format: LogFormat, level: &str) -> Result<(), LogError> {
     let filter = EnvFilter::builder()
         .parse(level)
-        .map_err(|error| LogError::Level { level: level.to_owned(), problem: error.to_string() })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        .map_err(|error| LogError::Level {
+            level: level.to_owned(),
+            problem: error.to_string(),
+        })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let done = match format {
         LogFormat::Text => builder.finish().try_init(),
         LogFormat::Json => builder.json().flatten_event(true).finish().try_init(),
