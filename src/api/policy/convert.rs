@@ -1,0 +1,330 @@
+//! Between what a policy remembers and its status, without loss but for what is
+//! finer than a millisecond in a time.
+
+use jiff::Timestamp;
+
+use super::status::{
+    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome, SignalStatus,
+};
+use crate::api::StatusError;
+use crate::api::conditions::{self, ConditionStatus, types};
+use crate::api::defrag::NoteStatus;
+use crate::api::defrag::convert::reason;
+use crate::api::scalar::{Number, Time};
+use crate::api::validate::{self, FieldError};
+use crate::core::decide::policy::{ClusterState, DEGRADED_AFTER, LastRun, SignalRecord};
+use crate::core::reason::Reason;
+use crate::core::signal::SignalState;
+
+impl ClusterStatus {
+    /// What is remembered of the cluster `name`, as it is stored.
+    pub fn from_state(name: &str, state: &ClusterState) -> ClusterStatus {
+        let ClusterState {
+            signal,
+            firing_since,
+            gap_since,
+            evidence_at,
+            failing_since,
+            fallback_active,
+            active_run,
+            last_run,
+            backoff_level,
+            failure_level,
+            run_starts,
+            observed_trigger,
+            next_eligible,
+            decision,
+        } = state;
+        ClusterStatus {
+            name: name.to_owned(),
+            signal: signal.as_ref().map(SignalStatus::from),
+            firing_since: firing_since.map(Time::from),
+            gap_since: gap_since.map(Time::from),
+            evidence_at: evidence_at.map(Time::from),
+            failing_since: failing_since.map(Time::from),
+            fallback_active: *fallback_active,
+            active_run: active_run.clone(),
+            last_run: last_run.as_ref().map(LastRunStatus::from),
+            backoff_level: *backoff_level,
+            failure_level: *failure_level,
+            run_starts: run_starts.iter().copied().map(Time::from).collect(),
+            observed_trigger: observed_trigger
+                .clone()
+                .map(|value| ObservedTrigger { value }),
+            next_eligible_time: next_eligible.map(Time::from),
+            decision: decision.as_ref().map(NoteStatus::from),
+        }
+    }
+}
+
+impl TryFrom<&ClusterStatus> for ClusterState {
+    type Error = StatusError;
+
+    /// What was stored.
+    ///
+    /// # Errors
+    /// The first field that no release of defragd would have written.
+    fn try_from(status: &ClusterStatus) -> Result<Self, StatusError> {
+        let path = format!("status.clusters[{}]", status.name);
+        Ok(ClusterState {
+            signal: status
+                .signal
+                .as_ref()
+                .map(|s| s.to_record(&format!("{path}.signal")))
+                .transpose()?,
+            firing_since: status.firing_since.map(Time::timestamp),
+            gap_since: status.gap_since.map(Time::timestamp),
+            evidence_at: status.evidence_at.map(Time::timestamp),
+            failing_since: status.failing_since.map(Time::timestamp),
+            fallback_active: status.fallback_active,
+            active_run: status.active_run.clone(),
+            last_run: status
+                .last_run
+                .as_ref()
+                .map(|run| run.to_last_run(&format!("{path}.lastRun")))
+                .transpose()?,
+            backoff_level: status.backoff_level,
+            failure_level: status.failure_level,
+            run_starts: status
+                .run_starts
+                .iter()
+                .copied()
+                .map(Time::timestamp)
+                .collect(),
+            observed_trigger: status.observed_trigger.clone().map(|trigger| trigger.value),
+            next_eligible: status.next_eligible_time.map(Time::timestamp),
+            decision: status
+                .decision
+                .as_ref()
+                .map(|note| note.to_note(&format!("{path}.decision")))
+                .transpose()?,
+        })
+    }
+}
+
+impl From<&SignalRecord> for SignalStatus {
+    fn from(record: &SignalRecord) -> Self {
+        let SignalRecord {
+            state,
+            reason,
+            value,
+            message,
+            sampled_at,
+            origin,
+        } = record;
+        SignalStatus {
+            state: (*state).into(),
+            reason: reason.as_str().to_owned(),
+            value: value.map(Number),
+            message: message.clone(),
+            sampled_at: sampled_at.map(Time::from),
+            origin: (*origin).into(),
+        }
+    }
+}
+
+impl SignalStatus {
+    fn to_record(&self, path: &str) -> Result<SignalRecord, StatusError> {
+        Ok(SignalRecord {
+            state: self.state.into(),
+            reason: reason(path, &self.reason)?,
+            value: self.value.map(|number| number.0),
+            message: self.message.clone(),
+            sampled_at: self.sampled_at.map(Time::timestamp),
+            origin: self.origin.into(),
+        })
+    }
+}
+
+impl From<&LastRun> for LastRunStatus {
+    fn from(run: &LastRun) -> Self {
+        let LastRun {
+            name,
+            succeeded,
+            reason,
+            reclaimed,
+            finished_at,
+            own,
+            touched,
+        } = run;
+        LastRunStatus {
+            name: name.clone(),
+            outcome: if *succeeded {
+                RunOutcome::Complete
+            } else {
+                RunOutcome::Failed
+            },
+            reason: reason.as_str().to_owned(),
+            reclaimed_bytes: *reclaimed,
+            finished_at: (*finished_at).into(),
+            own: *own,
+            touched: *touched,
+        }
+    }
+}
+
+impl LastRunStatus {
+    fn to_last_run(&self, path: &str) -> Result<LastRun, StatusError> {
+        Ok(LastRun {
+            name: self.name.clone(),
+            succeeded: self.outcome == RunOutcome::Complete,
+            reason: reason(path, &self.reason)?,
+            reclaimed: self.reclaimed_bytes,
+            finished_at: self.finished_at.into(),
+            own: self.own,
+            touched: self.touched,
+        })
+    }
+}
+
+impl EtcdDefragPolicyStatus {
+    /// What is remembered of the cluster `name`.
+    ///
+    /// # Errors
+    /// As `ClusterState::try_from`.
+    pub fn state(&self, name: &str) -> Result<Option<ClusterState>, StatusError> {
+        self.clusters
+            .iter()
+            .find(|c| c.name == name)
+            .map(ClusterState::try_from)
+            .transpose()
+    }
+
+    /// The status of a valid policy after an evaluation of its cluster. Other
+    /// clusters that the policy was about before stay: their cooldown still
+    /// counts when the policy comes back to them. The current one stands first.
+    pub fn from_state(
+        name: &str,
+        state: &ClusterState,
+        generation: Option<i64>,
+        previous: &EtcdDefragPolicyStatus,
+        now: Timestamp,
+    ) -> EtcdDefragPolicyStatus {
+        let mut clusters = vec![ClusterStatus::from_state(name, state)];
+        clusters.extend(previous.clusters.iter().filter(|c| c.name != name).cloned());
+        let mut list = previous.conditions.clone();
+        let mut set = |type_: &str, status: ConditionStatus, reason: Reason, message: &str| {
+            conditions::set(&mut list, type_, status, reason, message, now, generation);
+        };
+
+        let decision = state.decision.as_ref();
+        let signal = state.signal.as_ref();
+        // What the object's author, or the administrator, has to put right.
+        let broken = decision
+            .filter(|note| {
+                matches!(note.reason, Reason::InvalidSpec | Reason::ClusterNotFound)
+                    || note.reason.is_configuration()
+            })
+            .map(|note| (note.reason, note.message.as_str()))
+            .or_else(|| {
+                signal
+                    .filter(|s| s.reason.is_configuration())
+                    .map(|s| (s.reason, s.message.as_str()))
+            });
+        match broken {
+            Some((reason, message)) => set(types::READY, false.into(), reason, message),
+            None => set(
+                types::READY,
+                true.into(),
+                Reason::Accepted,
+                Reason::Accepted.sentence(),
+            ),
+        }
+        if let Some(signal) = signal {
+            let firing = match signal.state {
+                SignalState::Firing => ConditionStatus::True,
+                SignalState::NotFiring => ConditionStatus::False,
+                SignalState::NoData | SignalState::Inconclusive | SignalState::Error => {
+                    ConditionStatus::Unknown
+                }
+            };
+            set(types::FIRING, firing, signal.reason, &signal.message);
+        }
+        if state.fallback_active {
+            set(
+                types::FALLBACK,
+                true.into(),
+                Reason::FallbackActive,
+                Reason::FallbackActive.sentence(),
+            );
+        } else if conditions::get(&previous.conditions, types::FALLBACK).is_some() {
+            set(
+                types::FALLBACK,
+                false.into(),
+                Reason::FallbackEnded,
+                Reason::FallbackEnded.sentence(),
+            );
+        }
+        if state.last_run.is_some() {
+            let resting = decision.filter(|note| {
+                matches!(
+                    note.reason,
+                    Reason::CoolingDown | Reason::BackingOff | Reason::FailureBackingOff
+                )
+            });
+            let until = state.next_eligible.filter(|at| *at > now);
+            match (resting, until) {
+                (Some(note), _) => {
+                    set(types::COOLING_DOWN, true.into(), note.reason, &note.message)
+                }
+                (None, Some(at)) => {
+                    let message = format!("the next run may start at {}", Time::from(at));
+                    set(
+                        types::COOLING_DOWN,
+                        true.into(),
+                        Reason::CoolingDown,
+                        &message,
+                    );
+                }
+                (None, None) => {
+                    set(
+                        types::COOLING_DOWN,
+                        false.into(),
+                        Reason::Accepted,
+                        "the cluster has rested",
+                    );
+                }
+            }
+            let degraded = state.failure_level >= DEGRADED_AFTER;
+            let (reason, message) = if degraded {
+                (
+                    Reason::Degraded,
+                    format!("{} runs in a row failed", state.failure_level),
+                )
+            } else {
+                (
+                    Reason::Accepted,
+                    "the last runs did not fail repeatedly".to_owned(),
+                )
+            };
+            set(types::DEGRADED, degraded.into(), reason, &message);
+        }
+        EtcdDefragPolicyStatus {
+            observed_generation: generation,
+            clusters,
+            conditions: list,
+        }
+    }
+
+    /// The status of a policy that is not valid. What is remembered stays: the
+    /// cooldown counts again once the policy is put right.
+    pub fn invalid(
+        errors: &[FieldError],
+        generation: Option<i64>,
+        previous: &EtcdDefragPolicyStatus,
+        now: Timestamp,
+    ) -> EtcdDefragPolicyStatus {
+        let mut status = previous.clone();
+        status.observed_generation = generation;
+        conditions::set(
+            &mut status.conditions,
+            types::READY,
+            false,
+            Reason::InvalidSpec,
+            validate::summary(errors),
+            now,
+            generation,
+        );
+        status
+    }
+}

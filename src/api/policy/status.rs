@@ -1,0 +1,169 @@
+//! The status of a policy: what is remembered between its evaluations.
+#![expect(
+    unreachable_pub,
+    reason = "kube's derive repeats each public struct inside a function"
+)]
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::conditions::Condition;
+use crate::api::defrag::NoteStatus;
+use crate::api::scalar::{Number, Time, mirror};
+use crate::api::schema;
+use crate::core::{decide, signal};
+
+/// What a policy saw, decided and remembers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdDefragPolicyStatus {
+    /// The generation of the spec that this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The clusters by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub clusters: Vec<ClusterStatus>,
+    /// `Ready`, `Firing`, `Fallback`, `CoolingDown` and `Degraded`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// What is remembered of one cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// The target's name.
+    pub name: String,
+    /// The last evaluation of the signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<SignalStatus>,
+    /// Start of the firing episode, moved forward by gaps in the evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firing_since: Option<Time>,
+    /// Since when the firing episode lacks evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_since: Option<Time>,
+    /// When evidence for the episode was last seen; refreshed coarsely.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence_at: Option<Time>,
+    /// Since when the source has given no usable answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<Time>,
+    /// The fallback decided the last evaluation.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fallback_active: bool,
+    /// The policy's run in progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_run: Option<String>,
+    /// The last finished run on the cluster, whoever made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<LastRunStatus>,
+    /// Runs in a row that gave back too little.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "schema::int32")]
+    pub backoff_level: u32,
+    /// Runs in a row that failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "schema::int32")]
+    pub failure_level: u32,
+    /// When the runs of the last 24 hours were created, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub run_starts: Vec<Time>,
+    /// The value of `spec.trigger` that has been dealt with. Absent: the policy
+    /// has never been evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_trigger: Option<ObservedTrigger>,
+    /// Before this no run starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_eligible_time: Option<Time>,
+    /// What the last evaluation decided, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<NoteStatus>,
+}
+
+/// The last evaluation of the signal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct SignalStatus {
+    /// What it said.
+    pub state: SignalStateStatus,
+    /// Why.
+    pub reason: String,
+    /// The number that was compared, as text: NaN and infinities exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Number>,
+    /// A sentence for a person.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When the newest evidence was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled_at: Option<Time>,
+    /// Who was asked: the signal itself, or the fallback's probe.
+    pub origin: SignalOrigin,
+}
+
+/// The last finished run on the cluster that counts for the cooldown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct LastRunStatus {
+    /// The run's name.
+    pub name: String,
+    /// How it ended.
+    pub outcome: RunOutcome,
+    /// Why.
+    pub reason: String,
+    /// Bytes it gave back; absent when they could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::int64")]
+    pub reclaimed_bytes: Option<u64>,
+    /// When it ended.
+    pub finished_at: Time,
+    /// Made by this policy.
+    #[serde(default)]
+    pub own: bool,
+    /// It may have changed the cluster.
+    #[serde(default)]
+    pub touched: bool,
+}
+
+/// How a finished run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum RunOutcome {
+    Complete,
+    Failed,
+}
+
+/// A value of `spec.trigger`; without `value` it was absent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct ObservedTrigger {
+    /// The text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+mirror! {
+    /// The five states of a signal.
+    SignalStateStatus = signal::SignalState { Firing, NotFiring, NoData, Inconclusive, Error }
+}
+
+mirror! {
+    /// Who gave the reading that decided.
+    SignalOrigin = decide::policy::Origin { Primary, Fallback }
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
+}

@@ -1,0 +1,70 @@
+//! The verdict on an object: its spec parsed once into core's types, or every
+//! error in it with the field, the value and the remedy.
+
+use std::fmt;
+
+/// One thing that is wrong with an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// The field, such as `spec.backoff.max`.
+    pub path: String,
+    /// What stands there, bounded and quoted as text is; empty when nothing does.
+    pub value: String,
+    /// What is wrong about it, naming the value.
+    pub problem: String,
+    /// What to write instead.
+    pub remedy: String,
+}
+
+impl FieldError {
+    /// `problem` follows the value in the sentence: `"0s" is not positive`.
+    pub(crate) fn new(
+        path: impl Into<String>,
+        value: impl Into<String>,
+        problem: impl fmt::Display,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let value = value.into();
+        let problem = if value.is_empty() {
+            problem.to_string()
+        } else {
+            format!("{value} {problem}")
+        };
+        FieldError {
+            path: path.into(),
+            value,
+            problem,
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.path, self.problem, self.remedy)
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// How much of a value is repeated in a message, in characters.
+const SHOWN: usize = 64;
+
+/// A text in quotes, cut short, with control characters escaped.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    format!("{shown:?}")
+}
+
+/// All errors in one bounded text, for a condition or a log line.
+pub fn summary(errors: &[FieldError]) -> String {
+    const MOST: usize = 10;
+    let mut text: Vec<String> = errors.iter().take(MOST).map(ToString::to_string).collect();
+    if errors.len() > MOST {
+        text.push(format!("and {} more", errors.len() - MOST));
+    }
+    text.join(" | ")
+}
