@@ -118,7 +118,9 @@ fn mismatch(from: Identity, cluster: ClusterId, member: MemberId) -> Option<(Rea
         let seen = from.cluster;
         return Some((
             Reason::ClusterIdMismatch,
-            format!("the endpoint belongs to cluster {seen} and not to {cluster}, nothing was sent"),
+            format!(
+                "the endpoint belongs to cluster {seen} and not to {cluster}, nothing was sent"
+            ),
         ));
     }
     if from.member != member {
@@ -134,7 +136,9 @@ fn mismatch(from: Identity, cluster: ClusterId, member: MemberId) -> Option<(Rea
 async fn measured(call: impl Future<Output = Result<(), CallError>>) -> Result<Done, CallError> {
     let start = Instant::now();
     call.await?;
-    Ok(Done { elapsed: start.elapsed() })
+    Ok(Done {
+        elapsed: start.elapsed(),
+    })
 }
 
 #[cfg(test)]
@@ -143,11 +147,17 @@ mod tests {
 
     #[test]
     fn both_ids_must_be_the_expected_ones() {
-        let from = Identity { cluster: ClusterId(0xc1), member: MemberId(0xa) };
+        let from = Identity {
+            cluster: ClusterId(0xc1),
+            member: MemberId(0xa),
+        };
         assert_eq!(mismatch(from, ClusterId(0xc1), MemberId(0xa)), None);
         let (reason, message) = mismatch(from, ClusterId(0xc2), MemberId(0xa)).unwrap();
         assert_eq!(reason, Reason::ClusterIdMismatch);
-        assert_eq!(message, "the endpoint belongs to cluster c1 and not to c2, nothing was sent");
+        assert_eq!(
+            message,
+            "the endpoint belongs to cluster c1 and not to c2, nothing was sent"
+        );
         let (reason, _) = mismatch(from, ClusterId(0xc1), MemberId(0xb)).unwrap();
         assert_eq!(reason, Reason::MemberIdMismatch);
     }

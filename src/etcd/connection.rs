@@ -31,17 +31,23 @@ pub enum ConnectError {
     UserInUrl { host: String },
     #[error("endpoint {value:?} has more than scheme, host and port, remove {extra:?}")]
     MoreThanAnAddress { value: String, extra: String },
-    #[error("endpoint {endpoint} is https and tls is not set, set tls.caFile to the authority that signed its certificate (or write http://)")]
+    #[error(
+        "endpoint {endpoint} is https and tls is not set, set tls.caFile to the authority that signed its certificate (or write http://)"
+    )]
     HttpsWithoutTls { endpoint: String },
     #[error("endpoint {endpoint} is http and tls is set, write https:// (or remove tls)")]
     HttpWithTls { endpoint: String },
-    #[error("tls.caFile: missing, set it to the authority that signed the members' certificates (/etc/ssl/certs/ca-certificates.crt for a public one)")]
+    #[error(
+        "tls.caFile: missing, set it to the authority that signed the members' certificates (/etc/ssl/certs/ca-certificates.crt for a public one)"
+    )]
     NoAuthority,
     #[error("tls.certFile and tls.keyFile: {given} is given without the other, give both or none")]
     HalfAnIdentity { given: &'static str },
     #[error("tls.serverName {value:?} is neither a DNS name nor an IP address")]
     ServerName { value: String },
-    #[error("{field} {path:?}: unable to read the file ({source}), check the path and its permissions")]
+    #[error(
+        "{field} {path:?}: unable to read the file ({source}), check the path and its permissions"
+    )]
     Unreadable {
         field: &'static str,
         path: PathBuf,
@@ -49,11 +55,26 @@ pub enum ConnectError {
         source: std::io::Error,
     },
     #[error("{field} {from}: holds no PEM {wanted} ({detail})")]
-    NotPem { field: &'static str, from: String, wanted: &'static str, detail: String },
-    #[error("tls.keyFile {key} does not belong to tls.certFile {certificate} ({detail}), give the key that the certificate was made for")]
-    KeyMismatch { certificate: String, key: String, detail: String },
+    NotPem {
+        field: &'static str,
+        from: String,
+        wanted: &'static str,
+        detail: String,
+    },
+    #[error(
+        "tls.keyFile {key} does not belong to tls.certFile {certificate} ({detail}), give the key that the certificate was made for"
+    )]
+    KeyMismatch {
+        certificate: String,
+        key: String,
+        detail: String,
+    },
     #[error("{field} {from}: is {problem}")]
-    BadText { field: &'static str, from: String, problem: &'static str },
+    BadText {
+        field: &'static str,
+        from: String,
+        problem: &'static str,
+    },
     #[error("timeouts.{field}: is zero, which would let no call succeed, write one like 5s")]
     ZeroTimeout { field: &'static str },
     #[error("quotaBytes: is zero, leave it out when the quota is not known")]
@@ -76,18 +97,35 @@ impl Endpoint {
             return Err(ConnectError::NoScheme { value: value() });
         }
         let url = Url::parse(text).map_err(|source| match text.contains('@') {
-            true => ConnectError::UserInUrl { host: text.rsplit('@').next().unwrap_or_default().to_owned() },
-            false => ConnectError::NotAUrl { value: value(), source },
+            true => ConnectError::UserInUrl {
+                host: text.rsplit('@').next().unwrap_or_default().to_owned(),
+            },
+            false => ConnectError::NotAUrl {
+                value: value(),
+                source,
+            },
         })?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(ConnectError::UserInUrl { host: url.host_str().unwrap_or_default().to_owned() });
+            return Err(ConnectError::UserInUrl {
+                host: url.host_str().unwrap_or_default().to_owned(),
+            });
         }
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(ConnectError::OtherScheme { value: value(), scheme: url.scheme().to_owned() });
+            return Err(ConnectError::OtherScheme {
+                value: value(),
+                scheme: url.scheme().to_owned(),
+            });
         }
-        let extra = [Some(url.path()).filter(|path| *path != "/"), url.query(), url.fragment()];
+        let extra = [
+            Some(url.path()).filter(|path| *path != "/"),
+            url.query(),
+            url.fragment(),
+        ];
         if let Some(extra) = extra.into_iter().flatten().next() {
-            return Err(ConnectError::MoreThanAnAddress { value: value(), extra: extra.to_owned() });
+            return Err(ConnectError::MoreThanAnAddress {
+                value: value(),
+                extra: extra.to_owned(),
+            });
         }
         Ok(Endpoint(url))
     }
@@ -99,7 +137,10 @@ impl Endpoint {
 
     /// The host as a socket address wants it: without the brackets of IPv6.
     pub(super) fn host(&self) -> &str {
-        self.0.host_str().unwrap_or_default().trim_matches(['[', ']'])
+        self.0
+            .host_str()
+            .unwrap_or_default()
+            .trim_matches(['[', ']'])
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -209,7 +250,10 @@ pub struct Timeouts {
 impl Default for Timeouts {
     /// Two seconds to connect and five for a call, as etcdctl does.
     fn default() -> Self {
-        Timeouts { connect: Duration::from_secs(2), call: Duration::from_secs(5) }
+        Timeouts {
+            connect: Duration::from_secs(2),
+            call: Duration::from_secs(5),
+        }
     }
 }
 
@@ -259,29 +303,48 @@ impl Connection {
             match url.scheme() {
                 "http" => {}
                 "https" if self.tls.is_none() => {
-                    return Err(ConnectError::HttpsWithoutTls { endpoint: url.to_string() });
+                    return Err(ConnectError::HttpsWithoutTls {
+                        endpoint: url.to_string(),
+                    });
                 }
                 "https" => {}
                 other => {
-                    return Err(ConnectError::MetricsScheme { url: url.to_string(), scheme: other.to_owned() });
+                    return Err(ConnectError::MetricsScheme {
+                        url: url.to_string(),
+                        scheme: other.to_owned(),
+                    });
                 }
             }
         }
         if let Some(tls) = &self.tls {
             match (&tls.certificate, &tls.key) {
-                (Some(_), None) => return Err(ConnectError::HalfAnIdentity { given: "tls.certFile" }),
-                (None, Some(_)) => return Err(ConnectError::HalfAnIdentity { given: "tls.keyFile" }),
+                (Some(_), None) => {
+                    return Err(ConnectError::HalfAnIdentity {
+                        given: "tls.certFile",
+                    });
+                }
+                (None, Some(_)) => {
+                    return Err(ConnectError::HalfAnIdentity {
+                        given: "tls.keyFile",
+                    });
+                }
                 (Some(_), Some(_)) | (None, None) => {}
             }
             if tls.ca.is_none() {
                 return Err(ConnectError::NoAuthority);
             }
             if let Some(name) = &tls.server_name {
-                rustls::pki_types::ServerName::try_from(name.as_str())
-                    .map_err(|_| ConnectError::ServerName { value: name.clone() })?;
+                rustls::pki_types::ServerName::try_from(name.as_str()).map_err(|_| {
+                    ConnectError::ServerName {
+                        value: name.clone(),
+                    }
+                })?;
             }
         }
-        for (field, value) in [("connect", self.timeouts.connect), ("call", self.timeouts.call)] {
+        for (field, value) in [
+            ("connect", self.timeouts.connect),
+            ("call", self.timeouts.call),
+        ] {
             if value.is_zero() {
                 return Err(ConnectError::ZeroTimeout { field });
             }
@@ -296,8 +359,12 @@ impl Connection {
     /// leaves over plain HTTP when TLS was asked for.
     pub(super) fn check_scheme(&self, endpoint: &Endpoint) -> Result<(), ConnectError> {
         match (endpoint.is_https(), &self.tls) {
-            (true, None) => Err(ConnectError::HttpsWithoutTls { endpoint: endpoint.to_string() }),
-            (false, Some(_)) => Err(ConnectError::HttpWithTls { endpoint: endpoint.to_string() }),
+            (true, None) => Err(ConnectError::HttpsWithoutTls {
+                endpoint: endpoint.to_string(),
+            }),
+            (false, Some(_)) => Err(ConnectError::HttpWithTls {
+                endpoint: endpoint.to_string(),
+            }),
             (true, Some(_)) | (false, None) => Ok(()),
         }
     }
@@ -316,12 +383,22 @@ mod tests {
     }
 
     fn tls() -> Tls {
-        Tls { ca: Some(Source::file("/ca.pem")), certificate: None, key: None, server_name: None }
+        Tls {
+            ca: Some(Source::file("/ca.pem")),
+            certificate: None,
+            key: None,
+            server_name: None,
+        }
     }
 
     #[test]
     fn endpoints_are_addresses_and_nothing_else() {
-        for good in ["http://127.0.0.1:2379", "https://etcd-0.example:2379/", "http://[::1]:2379", "https://etcd.example"] {
+        for good in [
+            "http://127.0.0.1:2379",
+            "https://etcd-0.example:2379/",
+            "http://[::1]:2379",
+            "https://etcd.example",
+        ] {
             let endpoint = Endpoint::parse(good).unwrap();
             assert_eq!(endpoint.to_string(), good.trim_end_matches('/'));
         }
@@ -340,17 +417,28 @@ mod tests {
     fn a_password_in_a_url_is_refused_without_being_shown() {
         for text in ["http://root:hunter2@a:2379", "http://root:hunter2@a:99999"] {
             let message = refusal(text);
-            assert!(message.contains("auth") && !message.contains("hunter2"), "{message}");
+            assert!(
+                message.contains("auth") && !message.contains("hunter2"),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn scheme_and_tls_must_agree() {
         let without = plain("https://a:2379").validate().unwrap_err().to_string();
-        assert!(without.contains("https://a:2379") && without.contains("tls.caFile"), "{without}");
+        assert!(
+            without.contains("https://a:2379") && without.contains("tls.caFile"),
+            "{without}"
+        );
         let mut with = plain("http://a:2379");
         with.tls = Some(tls());
-        assert!(with.validate().unwrap_err().to_string().contains("write https://"));
+        assert!(
+            with.validate()
+                .unwrap_err()
+                .to_string()
+                .contains("write https://")
+        );
         let mut good = plain("https://a:2379");
         good.tls = Some(tls());
         good.validate().unwrap();
@@ -359,16 +447,42 @@ mod tests {
     #[test]
     fn halves_zeroes_and_nonsense_are_refused() {
         let mut half = plain("https://a:2379");
-        half.tls = Some(Tls { certificate: Some(Source::file("/c.pem")), ..tls() });
-        assert!(half.validate().unwrap_err().to_string().contains("tls.certFile is given without the other"));
+        half.tls = Some(Tls {
+            certificate: Some(Source::file("/c.pem")),
+            ..tls()
+        });
+        assert!(
+            half.validate()
+                .unwrap_err()
+                .to_string()
+                .contains("tls.certFile is given without the other")
+        );
         half.tls = Some(Tls { ca: None, ..tls() });
-        assert!(half.validate().unwrap_err().to_string().contains("tls.caFile: missing"));
-        half.tls = Some(Tls { server_name: Some("not a name".to_owned()), ..tls() });
-        assert!(half.validate().unwrap_err().to_string().contains("\"not a name\""));
+        assert!(
+            half.validate()
+                .unwrap_err()
+                .to_string()
+                .contains("tls.caFile: missing")
+        );
+        half.tls = Some(Tls {
+            server_name: Some("not a name".to_owned()),
+            ..tls()
+        });
+        assert!(
+            half.validate()
+                .unwrap_err()
+                .to_string()
+                .contains("\"not a name\"")
+        );
 
         let mut zero = plain("http://a:2379");
         zero.timeouts.call = Duration::ZERO;
-        assert!(zero.validate().unwrap_err().to_string().contains("timeouts.call"));
+        assert!(
+            zero.validate()
+                .unwrap_err()
+                .to_string()
+                .contains("timeouts.call")
+        );
         zero = plain("http://a:2379");
         zero.quota_bytes = Some(0);
         assert!(zero.validate().is_err());
@@ -380,7 +494,10 @@ mod tests {
 
     #[test]
     fn secrets_are_shown_nowhere() {
-        let auth = Auth { username: Source::file("/user"), password: Source::given("hunter2") };
+        let auth = Auth {
+            username: Source::file("/user"),
+            password: Source::given("hunter2"),
+        };
         let shown = format!("{auth:?} {}", auth.password);
         assert!(!shown.contains("hunter2"), "{shown}");
     }

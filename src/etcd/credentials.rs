@@ -33,16 +33,29 @@ pub(super) async fn load(connection: &Connection) -> Result<Credentials, Connect
             let (grpc, http) = self::tls(tls, connection.timeouts).await?;
             (Some(grpc), http)
         }
-        None => (None, trust(RootCertStore::empty(), None)?.with_no_client_auth()),
+        None => (
+            None,
+            trust(RootCertStore::empty(), None)?.with_no_client_auth(),
+        ),
     };
-    Ok(Credentials { grpc_tls, user, http_tls })
+    Ok(Credentials {
+        grpc_tls,
+        user,
+        http_tls,
+    })
 }
 
 async fn read(field: &'static str, source: &Source) -> Result<Vec<u8>, ConnectError> {
     match source {
-        Source::File(path) => tokio::fs::read(path)
-            .await
-            .map_err(|source| ConnectError::Unreadable { field, path: path.clone(), source }),
+        Source::File(path) => {
+            tokio::fs::read(path)
+                .await
+                .map_err(|source| ConnectError::Unreadable {
+                    field,
+                    path: path.clone(),
+                    source,
+                })
+        }
         Source::Given(secret) => Ok(secret.expose().to_vec()),
     }
 }
@@ -56,7 +69,11 @@ async fn user(auth: &Auth) -> Result<(String, String), ConnectError> {
 
 /// One line of text; editors and `echo` leave a line end after it.
 async fn line(field: &'static str, source: &Source) -> Result<String, ConnectError> {
-    let bad = |problem| ConnectError::BadText { field, from: source.to_string(), problem };
+    let bad = |problem| ConnectError::BadText {
+        field,
+        from: source.to_string(),
+        problem,
+    };
     let text = String::from_utf8(read(field, source).await?).map_err(|_| bad("not UTF-8"))?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     let text = text.strip_suffix('\r').unwrap_or(text);
@@ -108,19 +125,27 @@ async fn tls(tls: &Tls, timeouts: Timeouts) -> Result<(TlsOptions, ClientConfig)
                     },
                 })?;
             let chain = certificates("tls.certFile", certificate, &certificate_pem)?;
-            let http = builder.with_client_auth_cert(chain, parsed_key).map_err(|e| {
-                ConnectError::KeyMismatch {
+            let http = builder
+                .with_client_auth_cert(chain, parsed_key)
+                .map_err(|e| ConnectError::KeyMismatch {
                     certificate: certificate.to_string(),
                     key: key.to_string(),
                     detail: e.to_string(),
-                }
-            })?;
+                })?;
             grpc = grpc.identity(Identity::from_pem(certificate_pem, key_pem));
             http
         }
         (None, None) => builder.with_no_client_auth(),
-        (Some(_), None) => return Err(ConnectError::HalfAnIdentity { given: "tls.certFile" }),
-        (None, Some(_)) => return Err(ConnectError::HalfAnIdentity { given: "tls.keyFile" }),
+        (Some(_), None) => {
+            return Err(ConnectError::HalfAnIdentity {
+                given: "tls.certFile",
+            });
+        }
+        (None, Some(_)) => {
+            return Err(ConnectError::HalfAnIdentity {
+                given: "tls.keyFile",
+            });
+        }
     };
     Ok((grpc, http))
 }
@@ -159,12 +184,15 @@ fn trust(
     let Some(name) = name else {
         return Ok(builder.with_root_certificates(roots));
     };
-    let name = ServerName::try_from(name.to_owned())
-        .map_err(|_| ConnectError::ServerName { value: name.to_owned() })?;
+    let name = ServerName::try_from(name.to_owned()).map_err(|_| ConnectError::ServerName {
+        value: name.to_owned(),
+    })?;
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
         .map_err(|e| ConnectError::Tls(e.to_string()))?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(FixedName { inner, name })))
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(FixedName { inner, name })))
 }
 
 /// Verifies as webpki does, but expects `tls.serverName` instead of the URL's
@@ -184,7 +212,8 @@ impl ServerCertVerifier for FixedName {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.inner.verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
+        self.inner
+            .verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
     }
 
     fn verify_tls12_signature(
@@ -239,7 +268,10 @@ mod tests {
             server_name: None,
         };
         let missing = refusal(&connection(tls())).await;
-        assert!(missing.starts_with("tls.caFile") && missing.contains("ca.pem"), "{missing}");
+        assert!(
+            missing.starts_with("tls.caFile") && missing.contains("ca.pem"),
+            "{missing}"
+        );
         assert!(missing.contains("check the path"), "{missing}");
 
         for content in [
@@ -249,7 +281,10 @@ mod tests {
         ] {
             std::fs::write(&ca, content).unwrap();
             let message = refusal(&connection(tls())).await;
-            assert!(message.contains("holds no PEM certificate"), "{content:?}: {message}");
+            assert!(
+                message.contains("holds no PEM certificate"),
+                "{content:?}: {message}"
+            );
         }
     }
 
@@ -257,19 +292,37 @@ mod tests {
     async fn passwords_lose_their_line_end_and_nothing_else() {
         let mut connection = Connection::new(vec![Endpoint::parse("http://a:2379").unwrap()]);
         let auth = |password: &str| {
-            Some(Auth { username: Source::given("root"), password: Source::given(password) })
+            Some(Auth {
+                username: Source::given("root"),
+                password: Source::given(password),
+            })
         };
-        for (given, read) in
-            [("pw", "pw"), ("pw\n", "pw"), ("pw\r\n", "pw"), (" p w ", " p w "), ("pw \n", "pw ")]
-        {
+        for (given, read) in [
+            ("pw", "pw"),
+            ("pw\n", "pw"),
+            ("pw\r\n", "pw"),
+            (" p w ", " p w "),
+            ("pw \n", "pw "),
+        ] {
             connection.auth = auth(given);
             let user = load(&connection).await.map(|c| c.user).ok().flatten();
-            assert_eq!(user, Some(("root".to_owned(), read.to_owned())), "{given:?}");
+            assert_eq!(
+                user,
+                Some(("root".to_owned(), read.to_owned())),
+                "{given:?}"
+            );
         }
-        for (given, problem) in [("", "empty"), ("\n", "empty"), ("a\nb", "more than one line")] {
+        for (given, problem) in [
+            ("", "empty"),
+            ("\n", "empty"),
+            ("a\nb", "more than one line"),
+        ] {
             connection.auth = auth(given);
             let message = refusal(&connection).await;
-            assert!(message.contains("auth.passwordFile") && message.contains(problem), "{message}");
+            assert!(
+                message.contains("auth.passwordFile") && message.contains(problem),
+                "{message}"
+            );
         }
     }
 }

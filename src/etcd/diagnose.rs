@@ -26,7 +26,10 @@ pub(super) async fn explain(endpoint: &Endpoint) -> Option<&'static str> {
     if matches!(ask(endpoint, &hello).await.as_slice(), [0x15 | 0x16, 3, ..]) {
         return Some("the port speaks TLS, write https:// for it");
     }
-    if ask(endpoint, b"GET /version HTTP/1.0\r\n\r\n").await.starts_with(b"HTTP/1") {
+    if ask(endpoint, b"GET /version HTTP/1.0\r\n\r\n")
+        .await
+        .starts_with(b"HTTP/1")
+    {
         return Some("the port speaks HTTP/1 and not gRPC, it is not an etcd v3 client URL");
     }
     None

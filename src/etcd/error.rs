@@ -83,7 +83,12 @@ pub struct CallError {
 
 impl CallError {
     /// An error that was found before anything was sent.
-    pub(super) fn not_sent(call: Call, at: impl Into<String>, reason: Reason, message: impl Into<String>) -> Self {
+    pub(super) fn not_sent(
+        call: Call,
+        at: impl Into<String>,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Self {
         CallError {
             at: at.into(),
             call,
@@ -95,7 +100,12 @@ impl CallError {
     }
 
     /// The call's time was up; `sent` says whether the request may have left.
-    pub(super) fn timed_out(call: Call, at: impl Into<String>, limit: Duration, sent: bool) -> Self {
+    pub(super) fn timed_out(
+        call: Call,
+        at: impl Into<String>,
+        limit: Duration,
+        sent: bool,
+    ) -> Self {
         let (kind, what) = if sent {
             (CallErrorKind::Unknown, "no answer")
         } else {
@@ -149,7 +159,10 @@ impl CallError {
 
     /// The error as the core sees it.
     pub fn trouble(&self) -> Trouble {
-        Trouble { reason: self.reason, message: self.to_string() }
+        Trouble {
+            reason: self.reason,
+            message: self.to_string(),
+        }
     }
 }
 
@@ -162,7 +175,12 @@ struct Verdict {
 
 impl Verdict {
     fn new(kind: CallErrorKind, reason: Reason, message: String) -> Self {
-        Verdict { kind, reason, message, broken: false }
+        Verdict {
+            kind,
+            reason,
+            message,
+            broken: false,
+        }
     }
 }
 
@@ -178,21 +196,27 @@ fn classify(error: &etcd_client::Error) -> Verdict {
         | Error::InvalidUri(_)
         | Error::TransportError(_)
         | Error::EndpointError(_)
-        | Error::EndpointsNotManaged => {
-            Verdict::new(CallErrorKind::NotSent, Reason::EndpointUnusable, etcd_chain(error))
-        }
+        | Error::EndpointsNotManaged => Verdict::new(
+            CallErrorKind::NotSent,
+            Reason::EndpointUnusable,
+            etcd_chain(error),
+        ),
         // The token that Authenticate gave cannot be a header; no call can carry it.
-        Error::InvalidMetadataValue(_) => {
-            Verdict::new(CallErrorKind::NotSent, Reason::PermissionDenied, etcd_chain(error))
-        }
+        Error::InvalidMetadataValue(_) => Verdict::new(
+            CallErrorKind::NotSent,
+            Reason::PermissionDenied,
+            etcd_chain(error),
+        ),
         Error::IoError(_)
         | Error::WatchError(_)
         | Error::Utf8Error(_)
         | Error::LeaseKeepAliveError(_)
         | Error::ElectError(_)
-        | Error::Internal(_) => {
-            Verdict::new(CallErrorKind::Unknown, Reason::MemberUnreachable, etcd_chain(error))
-        }
+        | Error::Internal(_) => Verdict::new(
+            CallErrorKind::Unknown,
+            Reason::MemberUnreachable,
+            etcd_chain(error),
+        ),
     }
 }
 
@@ -281,8 +305,10 @@ fn classify_answer(status: &Status) -> Verdict {
 
 /// Texts of `api/v3rpc/rpctypes/error.go` that etcd sends with `Unavailable`
 /// before it looks at the call.
-const REFUSED_BEFORE_EXECUTION: [&str; 2] =
-    ["etcdserver: rpc not supported for learner", "etcdserver: no leader"];
+const REFUSED_BEFORE_EXECUTION: [&str; 2] = [
+    "etcdserver: rpc not supported for learner",
+    "etcdserver: no leader",
+];
 
 /// Whether etcd refuses the user, and what can be done (R68). The texts are
 /// those of `api/v3rpc/rpctypes/error.go`.
@@ -291,9 +317,10 @@ fn permission_remedy(status: &Status) -> Option<&'static str> {
         (Code::InvalidArgument, "etcdserver: user name is empty") => {
             Some(": etcd has authentication on and no user was given, set auth")
         }
-        (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password") => {
-            Some(": check auth's user and password")
-        }
+        (
+            Code::InvalidArgument,
+            "etcdserver: authentication failed, invalid user ID or password",
+        ) => Some(": check auth's user and password"),
         (Code::PermissionDenied, _) => Some(": the user needs the role root"),
         (Code::Unauthenticated, _) => Some(": the token was refused, also a fresh one"),
         _ => None,
@@ -314,7 +341,9 @@ fn certificate_remedy(why: &rustls::CertificateError) -> &'static str {
         E::NotValidForName | E::NotValidForNameContext { .. } => {
             ": use one of these names in the endpoint, or set tls.serverName to one"
         }
-        E::UnknownIssuer => ": tls.caFile is not the authority that signed the server's certificate",
+        E::UnknownIssuer => {
+            ": tls.caFile is not the authority that signed the server's certificate"
+        }
         E::Expired | E::ExpiredContext { .. } => ": the server's certificate has to be renewed",
         _ => "",
     }
@@ -361,7 +390,10 @@ fn names_certificate_alert(message: &str) -> bool {
 /// passes over the error that it wraps.
 fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     error.downcast_ref::<rustls::Error>().or_else(|| {
-        error.downcast_ref::<io::Error>().and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref())
+        error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+            .and_then(|inner| inner.downcast_ref())
     })
 }
 
@@ -369,7 +401,7 @@ fn find<'a, T>(
     error: &'a (dyn StdError + 'static),
     look: impl Fn(&'a (dyn StdError + 'static)) -> Option<T>,
 ) -> Option<T> {
-    std::iter::successors(Some(error), |e| e.source()).find_map(look)
+    std::iter::successors(Some(error), |e| (*e).source()).find_map(look)
 }
 
 /// The texts of an error and of all its sources, from the outside in, each
@@ -380,7 +412,7 @@ pub(super) fn chain(error: &(dyn StdError + 'static)) -> String {
         Some(status) => status.message().to_owned(),
         None => error.to_string(),
     };
-    for source in std::iter::successors(error.source(), |e| e.source()) {
+    for source in std::iter::successors(error.source(), |e| (*e).source()) {
         let said = source.to_string();
         if !text.contains(&said) {
             text.push_str(": ");
@@ -413,7 +445,10 @@ mod tests {
     }
 
     fn tls(error: rustls::Error) -> CallError {
-        local(TransportConnectError(Box::new(io::Error::new(io::ErrorKind::InvalidData, error))))
+        local(TransportConnectError(Box::new(io::Error::new(
+            io::ErrorKind::InvalidData,
+            error,
+        ))))
     }
 
     #[test]
@@ -426,9 +461,15 @@ mod tests {
             (Code::Cancelled, "context canceled"),
             (Code::Internal, "unexpected EOF decoding stream"),
             (Code::Aborted, ""),
-            (Code::Unknown, "grpc-status header missing, mapped from HTTP status code 418"),
+            (
+                Code::Unknown,
+                "grpc-status header missing, mapped from HTTP status code 418",
+            ),
             (Code::Unknown, "protocol error: missing grpc-status trailer"),
-            (Code::Unavailable, "grpc-status header missing, mapped from HTTP status code 503"),
+            (
+                Code::Unavailable,
+                "grpc-status header missing, mapped from HTTP status code 503",
+            ),
         ] {
             let error = answer(code, text);
             assert!(error.outcome_unknown(), "{code:?} {text}: {error:?}");
@@ -443,58 +484,99 @@ mod tests {
     fn r52_definite_answers_are_refusals() {
         for (code, text) in [
             (Code::FailedPrecondition, "etcdserver: not leader"),
-            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted"),
-            (Code::Unknown, "write /var/lib/etcd/member/snap/db.tmp.1: no space left on device"),
+            (
+                Code::OutOfRange,
+                "etcdserver: mvcc: required revision has been compacted",
+            ),
+            (
+                Code::Unknown,
+                "write /var/lib/etcd/member/snap/db.tmp.1: no space left on device",
+            ),
             (Code::Unknown, "tx closed"),
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
-            (Code::Unavailable, "etcdserver: rpc not supported for learner"),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+            ),
+            (
+                Code::Unavailable,
+                "etcdserver: rpc not supported for learner",
+            ),
         ] {
             let error = answer(code, text);
             assert_eq!(error.kind, CallErrorKind::Refused(code), "{text}");
             assert_eq!(error.reason, Reason::CallFailed, "{text}");
             assert!(error.message.contains(text));
         }
-        let not_etcd = answer(Code::Unimplemented, "unknown service etcdserverpb.Maintenance");
+        let not_etcd = answer(
+            Code::Unimplemented,
+            "unknown service etcdserverpb.Maintenance",
+        );
         assert_eq!(not_etcd.reason, Reason::EndpointUnusable);
     }
 
     #[test]
     fn r68_refused_users_are_named_as_such() {
         for (code, text, remedy) in [
-            (Code::InvalidArgument, "etcdserver: user name is empty", "no user was given"),
+            (
+                Code::InvalidArgument,
+                "etcdserver: user name is empty",
+                "no user was given",
+            ),
             (
                 Code::InvalidArgument,
                 "etcdserver: authentication failed, invalid user ID or password",
                 "check auth's user and password",
             ),
-            (Code::PermissionDenied, "etcdserver: permission denied", "role root"),
-            (Code::Unauthenticated, "etcdserver: invalid auth token", "token"),
+            (
+                Code::PermissionDenied,
+                "etcdserver: permission denied",
+                "role root",
+            ),
+            (
+                Code::Unauthenticated,
+                "etcdserver: invalid auth token",
+                "token",
+            ),
         ] {
             let error = answer(code, text);
             assert_eq!(error.reason, Reason::PermissionDenied, "{text}");
             assert_eq!(error.kind, CallErrorKind::Refused(code), "{text}");
             assert!(error.message.contains(remedy), "{}", error.message);
         }
-        let off = Status::new(Code::FailedPrecondition, "etcdserver: authentication is not enabled");
+        let off = Status::new(
+            Code::FailedPrecondition,
+            "etcdserver: authentication is not enabled",
+        );
         assert!(authentication_is_off(&etcd_client::Error::GRpcStatus(off)));
     }
 
     #[test]
     fn a_failed_connect_was_not_sent_and_shows_the_whole_chain() {
-        let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused by 127.0.0.1");
+        let refused = io::Error::new(
+            io::ErrorKind::ConnectionRefused,
+            "connection refused by 127.0.0.1",
+        );
         let error = local(TransportConnectError(Box::new(refused)));
         assert_eq!(error.kind, CallErrorKind::NotSent);
         assert_eq!(error.reason, Reason::MemberUnreachable);
-        assert!(error.message.contains("connection refused by 127.0.0.1"), "{error}");
+        assert!(
+            error.message.contains("connection refused by 127.0.0.1"),
+            "{error}"
+        );
     }
 
     #[test]
     fn r66_a_name_mismatch_says_which_names_the_certificate_has() {
-        let error = tls(rustls::Error::InvalidCertificate(rustls::CertificateError::NotValidForNameContext {
-            expected: rustls::pki_types::ServerName::try_from("etcd-0.example").unwrap(),
-            presented: vec!["DnsName(\"etcd-1.example\")".to_owned()],
-        }));
-        assert_eq!((error.kind, error.reason), (CallErrorKind::NotSent, Reason::EndpointUnusable));
+        let error = tls(rustls::Error::InvalidCertificate(
+            rustls::CertificateError::NotValidForNameContext {
+                expected: rustls::pki_types::ServerName::try_from("etcd-0.example").unwrap(),
+                presented: vec!["DnsName(\"etcd-1.example\")".to_owned()],
+            },
+        ));
+        assert_eq!(
+            (error.kind, error.reason),
+            (CallErrorKind::NotSent, Reason::EndpointUnusable)
+        );
         for part in ["etcd-0.example", "etcd-1.example", "tls.serverName"] {
             assert!(error.message.contains(part), "{part} in {}", error.message);
         }
@@ -502,20 +584,35 @@ mod tests {
 
     #[test]
     fn tls_troubles_are_sorted_by_who_can_mend_them() {
-        let plain = tls(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
-        assert_eq!((plain.kind, plain.reason), (CallErrorKind::NotSent, Reason::EndpointUnusable));
+        let plain = tls(rustls::Error::InvalidMessage(
+            rustls::InvalidMessage::InvalidContentType,
+        ));
+        assert_eq!(
+            (plain.kind, plain.reason),
+            (CallErrorKind::NotSent, Reason::EndpointUnusable)
+        );
         assert!(plain.message.contains("write http://"), "{plain}");
 
-        let stranger = tls(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer));
+        let stranger = tls(rustls::Error::InvalidCertificate(
+            rustls::CertificateError::UnknownIssuer,
+        ));
         assert_eq!(stranger.reason, Reason::EndpointUnusable);
         assert!(stranger.message.contains("tls.caFile"), "{stranger}");
 
-        let alert = tls(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired));
-        assert_eq!((alert.kind, alert.reason), (CallErrorKind::NotSent, Reason::PermissionDenied));
+        let alert = tls(rustls::Error::AlertReceived(
+            rustls::AlertDescription::CertificateRequired,
+        ));
+        assert_eq!(
+            (alert.kind, alert.reason),
+            (CallErrorKind::NotSent, Reason::PermissionDenied)
+        );
 
         // What h2 leaves of the same alert when it comes after the handshake.
         let late = local(io::Error::other("received fatal alert: BadCertificate"));
-        assert_eq!((late.kind, late.reason), (CallErrorKind::NotSent, Reason::PermissionDenied));
+        assert_eq!(
+            (late.kind, late.reason),
+            (CallErrorKind::NotSent, Reason::PermissionDenied)
+        );
         // Another alert in mid-connection proves nothing about the request.
         let other = local(io::Error::other("received fatal alert: InternalError"));
         assert!(other.outcome_unknown());
@@ -523,7 +620,10 @@ mod tests {
 
     #[test]
     fn a_connection_lost_after_sending_is_unknown() {
-        let error = local(io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by peer"));
+        let error = local(io::Error::new(
+            io::ErrorKind::ConnectionReset,
+            "connection reset by peer",
+        ));
         assert!(error.outcome_unknown());
         assert!(error.broken);
         assert!(error.message.contains("connection reset by peer"));

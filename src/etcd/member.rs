@@ -141,7 +141,12 @@ impl MemberClient {
     }
 
     async fn connect(&self) -> Result<Client, etcd_client::Error> {
-        let Inner { endpoint, options, user, .. } = &*self.inner;
+        let Inner {
+            endpoint,
+            options,
+            user,
+            ..
+        } = &*self.inner;
         let url = [endpoint.to_string()];
         let Some((name, password)) = user else {
             return Client::connect(url, Some(options.clone())).await;
@@ -192,7 +197,9 @@ impl MemberClient {
     /// that moment.
     pub(super) async fn status(&self) -> Result<StatusAnswer, CallError> {
         let limit = self.inner.timeouts.call;
-        let answer = self.run(Call::Status, limit, |mut c| async move { c.status().await }).await;
+        let answer = self
+            .run(Call::Status, limit, |mut c| async move { c.status().await })
+            .await;
         let answer = match answer {
             Ok(answer) => answer,
             Err(mut error) => {
@@ -216,7 +223,10 @@ impl MemberClient {
                 raft_term: answer.raft_term(),
                 raft_index: answer.raft_index(),
                 raft_applied_index: answer.raft_applied_index(),
-                revision: answer.header().map(ResponseHeader::revision).unwrap_or_default(),
+                revision: answer
+                    .header()
+                    .map(ResponseHeader::revision)
+                    .unwrap_or_default(),
                 errors: answer.errors().to_vec(),
             },
         })
@@ -228,7 +238,9 @@ impl MemberClient {
     pub(super) async fn member_list(&self) -> Result<ListAnswer, CallError> {
         let limit = self.inner.timeouts.call;
         let answer = self
-            .run(Call::MemberList, limit, |mut c| async move { c.member_list().await })
+            .run(Call::MemberList, limit, |mut c| async move {
+                c.member_list().await
+            })
             .await?;
         let members = answer
             .members()
@@ -240,7 +252,10 @@ impl MemberClient {
                 learner: m.is_learner(),
             })
             .collect();
-        Ok(ListAnswer { from: self.identity(Call::MemberList, answer.header())?, members })
+        Ok(ListAnswer {
+            from: self.identity(Call::MemberList, answer.header())?,
+            members,
+        })
     }
 
     /// The raised alarms. Goes through raft: without quorum it fails.
@@ -260,22 +275,34 @@ impl MemberClient {
                     AlarmType::Corrupt => AlarmKind::Corrupt,
                     AlarmType::None => return None,
                 };
-                Some(Alarm { member: MemberId(a.member_id()), kind })
+                Some(Alarm {
+                    member: MemberId(a.member_id()),
+                    kind,
+                })
             })
             .collect();
-        Ok(AlarmAnswer { from: self.identity(Call::AlarmList, answer.header())?, alarms })
+        Ok(AlarmAnswer {
+            from: self.identity(Call::AlarmList, answer.header())?,
+            alarms,
+        })
     }
 
     /// The server neither knows `limit` nor stops when it is over.
     pub(super) async fn defragment(&self, limit: Duration) -> Result<(), CallError> {
-        self.run(Call::Defragment, limit, |mut c| async move { c.defragment().await }).await?;
+        self.run(Call::Defragment, limit, |mut c| async move {
+            c.defragment().await
+        })
+        .await?;
         Ok(())
     }
 
     /// Only the leader takes this call.
     pub(super) async fn move_leader(&self, to: MemberId) -> Result<(), CallError> {
         let limit = self.inner.timeouts.call;
-        self.run(Call::MoveLeader, limit, |mut c| async move { c.move_leader(to.0).await }).await?;
+        self.run(Call::MoveLeader, limit, |mut c| async move {
+            c.move_leader(to.0).await
+        })
+        .await?;
         Ok(())
     }
 
@@ -296,7 +323,8 @@ impl MemberClient {
         let mut options = AlarmOptions::new();
         options.with_member(owner.0);
         self.run(Call::DisarmNoSpace, limit, |mut c| async move {
-            c.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options)).await
+            c.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options))
+                .await
         })
         .await?;
         Ok(())

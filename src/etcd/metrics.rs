@@ -28,7 +28,12 @@ pub(super) struct Page {
 /// Fetches and reads a page. The error is for a log: metrics are optional.
 pub(super) async fn fetch(http: &reqwest::Client, url: &Url) -> Result<Page, String> {
     let told = |e: reqwest::Error| super::error::chain(&e.without_url());
-    let mut response = http.get(url.clone()).timeout(LIMIT_TIME).send().await.map_err(told)?;
+    let mut response = http
+        .get(url.clone())
+        .timeout(LIMIT_TIME)
+        .send()
+        .await
+        .map_err(told)?;
     if !response.status().is_success() {
         return Err(format!("HTTP status {}", response.status()));
     }
@@ -47,7 +52,9 @@ fn parse(text: &str) -> Page {
     let mut page = Page::default();
     let (mut inflight, mut finished, mut process_start) = (None, None, None);
     for line in text.lines() {
-        let Some((name, labels, value)) = sample(line) else { continue };
+        let Some((name, labels, value)) = sample(line) else {
+            continue;
+        };
         match name {
             "etcd_server_id" if value == 1.0 => {
                 page.member = label(labels, "server_id").and_then(|id| id.parse().ok());
@@ -62,7 +69,11 @@ fn parse(text: &str) -> Page {
         }
     }
     if let (Some(finished), Some(process_start)) = (finished, process_start) {
-        page.defrag = Some(DefragMetrics { inflight, finished, process_start });
+        page.defrag = Some(DefragMetrics {
+            inflight,
+            finished,
+            process_start,
+        });
     }
     page
 }
@@ -132,13 +143,25 @@ process_start_time_seconds 1.75000000042e+09
     #[test]
     fn what_is_not_there_is_absent() {
         assert_eq!(parse(""), Page::default());
-        assert_eq!(parse("<html>etcd_disk_defrag_inflight 1</html>"), Page::default());
+        assert_eq!(
+            parse("<html>etcd_disk_defrag_inflight 1</html>"),
+            Page::default()
+        );
         // Before 3.4.18 there is no inflight gauge.
         let old = parse(&PAGE.replace("etcd_disk_defrag_inflight 1", ""));
         assert_eq!(old.defrag.map(|d| d.inflight), Some(None));
         // Without the process' start the count cannot be compared.
-        assert_eq!(parse(&PAGE.replace("process_start", "process_stop")).defrag, None);
-        assert_eq!(parse("etcd_disk_backend_defrag_duration_seconds_count NaN\nprocess_start_time_seconds 1").defrag, None);
+        assert_eq!(
+            parse(&PAGE.replace("process_start", "process_stop")).defrag,
+            None
+        );
+        assert_eq!(
+            parse(
+                "etcd_disk_backend_defrag_duration_seconds_count NaN\nprocess_start_time_seconds 1"
+            )
+            .defrag,
+            None
+        );
         assert_eq!(parse("etcd_server_quota_backend_bytes -1").quota, Some(-1));
     }
 

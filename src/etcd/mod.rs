@@ -81,7 +81,13 @@ impl ClusterClient {
             .collect();
         let learned = Mutex::default();
         Ok(ClusterClient {
-            shared: Arc::new(Shared { connection, credentials, http, given, learned }),
+            shared: Arc::new(Shared {
+                connection,
+                credentials,
+                http,
+                given,
+                learned,
+            }),
         })
     }
 
@@ -92,14 +98,21 @@ impl ClusterClient {
 
     fn learned<T>(&self, f: impl FnOnce(&mut Learned) -> T) -> T {
         // Nothing that is done under the lock can leave it half done.
-        f(&mut self.shared.learned.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self
+            .shared
+            .learned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The clients whose endpoints last answered as the member, given ones
     /// before followed ones.
     fn routes_to(&self, member: MemberId) -> Vec<MemberClient> {
         self.learned(|learned| {
-            let Learned { identities, followed } = learned;
+            let Learned {
+                identities,
+                followed,
+            } = learned;
             let mut routes: Vec<MemberClient> = self.shared.given.clone();
             let mut others: Vec<_> = followed.values().cloned().collect();
             others.sort_by(|a, b| a.endpoint().cmp(b.endpoint()));
@@ -111,7 +124,11 @@ impl ClusterClient {
 
     /// The client of an advertised URL.
     fn follow(&self, endpoint: Endpoint) -> MemberClient {
-        let Shared { connection, credentials, .. } = &*self.shared;
+        let Shared {
+            connection,
+            credentials,
+            ..
+        } = &*self.shared;
         self.learned(|learned| {
             learned
                 .followed

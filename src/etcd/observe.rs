@@ -12,7 +12,7 @@ use futures::future::{join_all, select_ok};
 use jiff::Timestamp;
 
 use crate::core::reason::Reason;
-use crate::core::view::{Alarm, ClusterId, MemberId, MemberStatus, MemberView, Observation, Trouble};
+use crate::core::view::{ClusterId, MemberId, MemberStatus, MemberView, Observation, Trouble};
 
 use super::ClusterClient;
 use super::connection::Endpoint;
@@ -41,10 +41,19 @@ impl ClusterClient {
     /// Looks at the whole cluster. Takes as long as the slowest answer, at
     /// most a few times the time-out of a call.
     pub async fn observe(&self, now: Timestamp) -> Observation {
-        let given = join_all(self.shared.given.iter().map(|c| async {
-            tokio::join!(self.look(c.clone()), c.member_list())
-        }));
-        let pages = join_all(self.shared.connection.metrics_urls.iter().map(|u| self.page(u)));
+        let given = join_all(
+            self.shared
+                .given
+                .iter()
+                .map(|c| async { tokio::join!(self.look(c.clone()), c.member_list()) }),
+        );
+        let pages = join_all(
+            self.shared
+                .connection
+                .metrics_urls
+                .iter()
+                .map(|u| self.page(u)),
+        );
         let (given, pages) = tokio::join!(given, pages);
         let (mut given, lists): (Vec<Seen>, Vec<Result<ListAnswer, CallError>>) =
             given.into_iter().unzip();
@@ -59,16 +68,27 @@ impl ClusterClient {
                 self.remember(seen.client.endpoint(), member);
             }
         }
-        let pages = pages.into_iter().flatten().filter_map(|p| Some((p.member?, p))).collect();
+        let pages = pages
+            .into_iter()
+            .flatten()
+            .filter_map(|p| Some((p.member?, p)))
+            .collect();
 
         let mut cluster_ids: BTreeSet<ClusterId> = BTreeSet::new();
-        cluster_ids.extend(given.iter().filter_map(|s| Some(s.status.as_ref().ok()?.from.cluster)));
+        cluster_ids.extend(
+            given
+                .iter()
+                .filter_map(|s| Some(s.status.as_ref().ok()?.from.cluster)),
+        );
         cluster_ids.extend(lists.iter().flatten().map(|l| l.from.cluster));
 
         let mut found = Vec::new();
         let members = match choose(&given, lists) {
             Ok(list) => {
-                let looking = list.members.into_iter().map(|m| self.find(m, &given, &pages));
+                let looking = list
+                    .members
+                    .into_iter()
+                    .map(|m| self.find(m, &given, &pages));
                 found = join_all(looking).await;
                 cluster_ids.extend(found.iter().filter_map(|f| f.cluster));
                 Ok(found.iter().map(|f| f.view.clone()).collect())
@@ -107,7 +127,12 @@ impl ClusterClient {
                 .and_then(|p| p.member)
                 .or_else(|| self.learned(|l| l.identities.get(client.endpoint()).copied())),
         };
-        Seen { client, member, status, page }
+        Seen {
+            client,
+            member,
+            status,
+            page,
+        }
     }
 
     async fn page(&self, url: &url::Url) -> Option<Page> {
@@ -127,14 +152,26 @@ impl ClusterClient {
     }
 
     /// Finds a listed member: among the given endpoints, else where it says.
-    async fn find(&self, listed: Listed, given: &[Seen], pages: &BTreeMap<MemberId, Page>) -> Found {
-        let advertised: Vec<_> = listed.client_urls.iter().map(|u| Endpoint::parse(u)).collect();
-        let is_advertised = |e: &Endpoint| advertised.iter().any(|a| a.as_ref().is_ok_and(|a| a == e));
-        let answered = given.iter().find(|s| matches!(&s.status, Ok(a) if a.from.member == listed.id));
-        let silent = given
+    async fn find(
+        &self,
+        listed: Listed,
+        given: &[Seen],
+        pages: &BTreeMap<MemberId, Page>,
+    ) -> Found {
+        let advertised: Vec<_> = listed
+            .client_urls
             .iter()
-            .filter(|s| s.status.is_err())
-            .find(|s| s.member == Some(listed.id) || (s.member.is_none() && is_advertised(s.client.endpoint())));
+            .map(|u| Endpoint::parse(u))
+            .collect();
+        let is_advertised =
+            |e: &Endpoint| advertised.iter().any(|a| a.as_ref().is_ok_and(|a| a == e));
+        let answered = given
+            .iter()
+            .find(|s| matches!(&s.status, Ok(a) if a.from.member == listed.id));
+        let silent = given.iter().filter(|s| s.status.is_err()).find(|s| {
+            s.member == Some(listed.id)
+                || (s.member.is_none() && is_advertised(s.client.endpoint()))
+        });
         if let Some(seen) = answered {
             return self.found(listed, seen, pages);
         }
@@ -158,7 +195,10 @@ impl ClusterClient {
                     Ok(url) => url,
                     Err(why) => {
                         let message = format!("its advertised client URL cannot be used: {why}");
-                        error.get_or_insert(Trouble { reason: Reason::EndpointUnusable, message });
+                        error.get_or_insert(Trouble {
+                            reason: Reason::EndpointUnusable,
+                            message,
+                        });
                         continue;
                     }
                 };
@@ -175,7 +215,10 @@ impl ClusterClient {
                             listed.id,
                             answer.from.member
                         );
-                        error.get_or_insert(Trouble { reason: Reason::MemberIdMismatch, message });
+                        error.get_or_insert(Trouble {
+                            reason: Reason::MemberIdMismatch,
+                            message,
+                        });
                     }
                     Err(e) => {
                         let mut trouble = e.trouble();
@@ -192,7 +235,12 @@ impl ClusterClient {
     }
 
     fn found(&self, listed: Listed, seen: &Seen, pages: &BTreeMap<MemberId, Page>) -> Found {
-        let Listed { id, name, client_urls: _, learner } = listed;
+        let Listed {
+            id,
+            name,
+            client_urls: _,
+            learner,
+        } = listed;
         let page = own_page(id, Some(seen), pages);
         let quota_bytes = self.shared.connection.quota_bytes;
         let status = match &seen.status {
@@ -203,7 +251,13 @@ impl ClusterClient {
             )),
             Err(e) => Err(e.trouble()),
         };
-        let view = MemberView { id, name, learner, status, metrics: page.and_then(|p| p.defrag) };
+        let view = MemberView {
+            id,
+            name,
+            learner,
+            status,
+            metrics: page.and_then(|p| p.defrag),
+        };
         Found {
             view,
             client: Some(seen.client.clone()),
@@ -218,10 +272,25 @@ impl ClusterClient {
         silent: Option<&Seen>,
         pages: &BTreeMap<MemberId, Page>,
     ) -> Found {
-        let Listed { id, name, client_urls: _, learner } = listed;
+        let Listed {
+            id,
+            name,
+            client_urls: _,
+            learner,
+        } = listed;
         let metrics = own_page(id, silent, pages).and_then(|p| p.defrag);
-        let view = MemberView { id, name, learner, status: Err(trouble), metrics };
-        Found { view, client: None, cluster: None }
+        let view = MemberView {
+            id,
+            name,
+            learner,
+            status: Err(trouble),
+            metrics,
+        };
+        Found {
+            view,
+            client: None,
+            cluster: None,
+        }
     }
 }
 
@@ -240,7 +309,10 @@ fn own_page<'a>(
 
 /// The list to believe: the leader's own, else that of the member that has
 /// seen most of raft; one that lags may still list who has left.
-fn choose(given: &[Seen], lists: Vec<Result<ListAnswer, CallError>>) -> Result<ListAnswer, Trouble> {
+fn choose(
+    given: &[Seen],
+    lists: Vec<Result<ListAnswer, CallError>>,
+) -> Result<ListAnswer, Trouble> {
     let mut best = None;
     let mut errors = Vec::new();
     for (seen, list) in given.iter().zip(lists) {
@@ -274,7 +346,11 @@ fn together(errors: &[CallError], silence: Reason) -> Trouble {
         .into_iter()
         .find(|r| errors.iter().any(|e| e.reason == *r))
         .unwrap_or(silence);
-    let message = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let message = errors
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ");
     Trouble { reason, message }
 }
 
@@ -287,7 +363,9 @@ fn nowhere(listed: &Listed, given: &[Seen]) -> Trouble {
     if listed.client_urls.is_empty() {
         return Trouble {
             reason: Reason::MemberUnreachable,
-            message: format!("{label} has no client URL: it was added and has not been started yet"),
+            message: format!(
+                "{label} has no client URL: it was added and has not been started yet"
+            ),
         };
     }
     let silent: Vec<CallError> = given
@@ -298,33 +376,52 @@ fn nowhere(listed: &Listed, given: &[Seen]) -> Trouble {
     if silent.is_empty() {
         return Trouble {
             reason: Reason::MemberUnreachable,
-            message: format!("no given endpoint answers as {label}, add one of {:?}", listed.client_urls),
+            message: format!(
+                "no given endpoint answers as {label}, add one of {:?}",
+                listed.client_urls
+            ),
         };
     }
     let mut trouble = together(&silent, Reason::MemberUnreachable);
-    trouble.message = format!("no given endpoint answers as {label}, and some do not answer: {}", trouble.message);
+    trouble.message = format!(
+        "no given endpoint answers as {label}, and some do not answer: {}",
+        trouble.message
+    );
     trouble
 }
 
 /// Who can be asked for the alarms, the leader first.
 fn alarm_voices(given: &[Seen], found: Vec<Found>) -> Result<Vec<MemberClient>, Trouble> {
     let voters: Vec<(MemberId, Option<MemberId>, MemberClient)> = if found.is_empty() {
-        let answered = given.iter().filter_map(|s| Some((s, s.status.as_ref().ok()?)));
+        let answered = given
+            .iter()
+            .filter_map(|s| Some((s, s.status.as_ref().ok()?)));
         answered
-            .map(|(s, a)| (a.from.member, Some(MemberId(a.raw.leader)).filter(|l| l.0 != 0), s.client.clone()))
+            .map(|(s, a)| {
+                (
+                    a.from.member,
+                    Some(MemberId(a.raw.leader)).filter(|l| l.0 != 0),
+                    s.client.clone(),
+                )
+            })
             .collect()
     } else {
         found
             .into_iter()
             .filter(|f| !f.view.learner)
             .filter_map(|f| match (f.view.status, f.client) {
-                (Ok(MemberStatus { leader, .. }), Some(client)) => Some((f.view.id, leader, client)),
+                (Ok(MemberStatus { leader, .. }), Some(client)) => {
+                    Some((f.view.id, leader, client))
+                }
                 _ => None,
             })
             .collect()
     };
     let unavailable = |message: &str| {
-        Err(Trouble { reason: Reason::AlarmsUnavailable, message: format!("{}: {message}", Call::AlarmList) })
+        Err(Trouble {
+            reason: Reason::AlarmsUnavailable,
+            message: format!("{}: {message}", Call::AlarmList),
+        })
     };
     if voters.is_empty() {
         return unavailable("no voter answers");
@@ -332,8 +429,13 @@ fn alarm_voices(given: &[Seen], found: Vec<Found>) -> Result<Vec<MemberClient>, 
     let Some(leader) = voters.iter().find_map(|(_, leader, _)| *leader) else {
         return unavailable("no member knows a leader, and alarms are listed through raft");
     };
-    let (first, others): (Vec<_>, Vec<_>) = voters.into_iter().partition(|(id, _, _)| *id == leader);
-    Ok(first.into_iter().chain(others).map(|(_, _, client)| client).collect())
+    let (first, others): (Vec<_>, Vec<_>) =
+        voters.into_iter().partition(|(id, _, _)| *id == leader);
+    Ok(first
+        .into_iter()
+        .chain(others)
+        .map(|(_, _, client)| client)
+        .collect())
 }
 
 /// Asks the first; when it fails, the others at once. Each question is an

@@ -75,9 +75,10 @@ fn positive(value: i64) -> Option<u64> {
 }
 
 fn quota(status: i64, metrics: Option<i64>, target: Option<u64>) -> Quota {
-    for (value, source) in
-        [(status, QuotaSource::Status), (metrics.unwrap_or(0), QuotaSource::Metrics)]
-    {
+    for (value, source) in [
+        (status, QuotaSource::Status),
+        (metrics.unwrap_or(0), QuotaSource::Metrics),
+    ] {
         if value < 0 {
             return Quota::None;
         }
@@ -86,8 +87,14 @@ fn quota(status: i64, metrics: Option<i64>, target: Option<u64>) -> Quota {
         }
     }
     match target {
-        Some(bytes) => Quota::Known { bytes, source: QuotaSource::Target },
-        None => Quota::Known { bytes: DEFAULT_QUOTA_BYTES, source: QuotaSource::Default },
+        Some(bytes) => Quota::Known {
+            bytes,
+            source: QuotaSource::Target,
+        },
+        None => Quota::Known {
+            bytes: DEFAULT_QUOTA_BYTES,
+            source: QuotaSource::Default,
+        },
     }
 }
 
@@ -110,7 +117,10 @@ fn alarm(text: &str) -> Option<Alarm> {
             _ => return None,
         }
     }
-    Some(Alarm { member: MemberId(member?), kind: kind? })
+    Some(Alarm {
+        member: MemberId(member?),
+        kind: kind?,
+    })
 }
 
 #[cfg(test)]
@@ -135,7 +145,13 @@ mod tests {
     #[test]
     fn a_full_answer_is_taken_as_it_is() {
         let status = interpret(raw(), Some(6000), Some(7000));
-        assert_eq!(status.quota, Quota::Known { bytes: 5000, source: QuotaSource::Status });
+        assert_eq!(
+            status.quota,
+            Quota::Known {
+                bytes: 5000,
+                source: QuotaSource::Status
+            }
+        );
         assert_eq!(status.reclaimable(), Some(600));
         assert_eq!(status.apply_lag(), Some(2));
         assert_eq!(status.leader, Some(MemberId(7)));
@@ -170,7 +186,11 @@ mod tests {
             (-1, Some(6), Some(7), Quota::None),
             (0, Some(-1), Some(7), Quota::None),
         ] {
-            assert_eq!(quota(status, metrics, target), wanted, "{status} {metrics:?} {target:?}");
+            assert_eq!(
+                quota(status, metrics, target),
+                wanted,
+                "{status} {metrics:?} {target:?}"
+            );
         }
     }
 
@@ -184,12 +204,31 @@ mod tests {
             "etcdserver: no leader".to_owned(),
             "memberID:1 alarm:NONE".to_owned(),
         ];
-        let status = interpret(Raw { errors: errors.to_vec(), ..raw() }, None, None);
+        let status = interpret(
+            Raw {
+                errors: errors.to_vec(),
+                ..raw()
+            },
+            None,
+            None,
+        );
         let member = MemberId(id);
         assert_eq!(
             status.alarms.into_iter().collect::<Vec<_>>(),
-            [Alarm { member, kind: AlarmKind::NoSpace }, Alarm { member, kind: AlarmKind::Corrupt }]
+            [
+                Alarm {
+                    member,
+                    kind: AlarmKind::NoSpace
+                },
+                Alarm {
+                    member,
+                    kind: AlarmKind::Corrupt
+                }
+            ]
         );
-        assert_eq!(status.errors, ["etcdserver: no leader", "memberID:1 alarm:NONE"]);
+        assert_eq!(
+            status.errors,
+            ["etcdserver: no leader", "memberID:1 alarm:NONE"]
+        );
     }
 }
