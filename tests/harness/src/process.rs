@@ -1,0 +1,196 @@
+//! Child processes that never outlive what needs them.
+//!
+//! Three nets: the handle kills and reaps its child when it is dropped, also while a test panics;
+//! a watcher process kills what is left when this process ends in any other way (`SIGKILL`,
+//! `abort`, a static that is never dropped), because the kernel then closes the pipe between them;
+//! and the watcher removes the temporary folders that nobody could remove.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::{Error, eventually};
+
+/// How much of a log an error shows.
+const TAIL_LINES: usize = 25;
+/// A server that does not end this long after `SIGTERM` is killed.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Reads `run PID`, `done PID` and `dir PATH`, and acts when the pipe closes. Signals of the
+/// terminal are ignored: the harness process gets them too, and its end is what counts here.
+const WATCHER: &str = r#"
+trap '' INT TERM HUP QUIT
+pids=' '
+dirs=
+while IFS=' ' read -r word value; do
+    case $word in
+        run) pids="$pids$value " ;;
+        done) case $pids in *" $value "*) pids="${pids%% "$value" *} ${pids#* "$value" }" ;; esac ;;
+        dir) dirs="$dirs$value
+" ;;
+    esac
+done
+for pid in $pids; do kill -KILL "$pid" 2>/dev/null; done
+printf '%s' "$dirs" | while IFS= read -r dir; do
+    case $dir in */defragd-*) rm -rf -- "$dir" ;; esac
+done
+"#;
+
+/// Tells the watcher something; starts it first if need be.
+fn tell_watcher(line: &str) -> io::Result<()> {
+    static WATCHER_PIPE: Mutex<Option<ChildStdin>> = Mutex::new(None);
+    let mut pipe = WATCHER_PIPE.lock().unwrap_or_else(PoisonError::into_inner);
+    if pipe.is_none() {
+        let mut watcher = Command::new("sh")
+            .args(["-c", WATCHER, "defragd-watcher"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        *pipe = watcher.stdin.take();
+    }
+    match pipe.as_mut() {
+        Some(pipe) => pipe.write_all(format!("{line}\n").as_bytes()),
+        None => Err(io::ErrorKind::BrokenPipe.into()),
+    }
+}
+
+/// A temporary folder that is removed when dropped, or by the watcher when that never happens.
+pub(crate) fn scratch(purpose: &str) -> Result<TempDir, Error> {
+    let dir = tempfile::Builder::new()
+        .prefix(&format!("defragd-{purpose}-"))
+        .tempdir()
+        .map_err(|e| Error::io("create a temporary folder", e))?;
+    tell_watcher(&format!("dir {}", dir.path().display()))
+        .map_err(|e| Error::io("start the watcher process", e))?;
+    Ok(dir)
+}
+
+/// One running server. Dropping it kills it and waits for its end.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program`, with its output appended to the file `log`. It gets no more of this
+    /// process's environment than it needs, because etcd takes every flag from there too, and a
+    /// process group of its own, so that Ctrl-C reaches only the one who started it.
+    pub(crate) fn start(
+        name: impl Into<String>,
+        program: &Path,
+        args: &[OsString],
+        log: PathBuf,
+    ) -> Result<Self, Error> {
+        let name = name.into();
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .and_then(|file| Ok((file.try_clone()?, file)))
+            .map_err(|e| Error::io(format!("open {}", log.display()), e))?;
+        let kept = ["PATH", "HOME", "TMPDIR"]
+            .into_iter()
+            .filter_map(|k| Some((k, std::env::var_os(k)?)));
+        let child = Command::new(program)
+            .args(args)
+            .env_clear()
+            .envs(kept)
+            .stdin(Stdio::null())
+            .stdout(output.0)
+            .stderr(output.1)
+            .process_group(0)
+            .spawn()
+            .map_err(|e| Error::io(format!("start {} for {name}", program.display()), e))?;
+        let process = Self { name, child, log };
+        tell_watcher(&format!("run {}", process.pid()))
+            .map_err(|e| Error::io("tell the watcher process", e))?;
+        Ok(process)
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Fails when the server has ended by itself.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(Error::Ended {
+                name: self.name.clone(),
+                status: status.to_string(),
+                log: self.log.clone(),
+                tail: tail(&self.log),
+            }),
+            Err(e) => Err(Error::io(format!("ask how {} is", self.name), e)),
+        }
+    }
+
+    /// Sends a signal to this very process.
+    pub(crate) fn signal(&mut self, signal: Signal) -> Result<(), Error> {
+        // A reaped child's id may belong to somebody else by now.
+        self.check()?;
+        Pid::from_raw(self.child.id().cast_signed())
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            .and_then(|pid| Ok(kill_process(pid, signal)?))
+            .map_err(|e| Error::io(format!("send {signal:?} to {}", self.name), e))
+    }
+
+    /// Asks the server to end, and kills it when it does not.
+    pub(crate) async fn stop(mut self) -> Result<(), Error> {
+        self.signal(Signal::TERM)?;
+        // A time-out is no fault: dropping `self` kills what is left.
+        let _ = eventually(GRACE, format!("{} to end", self.name), async || {
+            self.child.try_wait().is_ok_and(|status| status.is_some())
+        })
+        .await;
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        // Before the wait: afterwards the id may belong to somebody else.
+        tell_watcher(&format!("done {}", self.pid()))?;
+        self.child.kill()?;
+        self.child.wait()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("failed to end {}: {error}", self.name);
+        }
+        if std::thread::panicking() {
+            eprintln!(
+                "--- end of the log of {} ---\n{}",
+                self.name,
+                tail(&self.log)
+            );
+        }
+    }
+}
+
+/// The last lines of a log.
+pub(crate) fn tail(log: &Path) -> String {
+    match fs::read(log) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let lines: Vec<_> = text.lines().collect();
+            lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+        }
+        Err(error) => format!("({} cannot be read: {error})", log.display()),
+    }
+}

@@ -1,0 +1,358 @@
+//! A real Prometheus on loopback.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::ports::Port;
+use crate::process::{Process, scratch};
+use crate::tls::http_client;
+use crate::{Cluster, Error, Pki, PrometheusVersion, eventually};
+
+/// How long Prometheus may take to be ready, on a machine that is busy with other tests.
+const START: Duration = Duration::from_secs(60);
+/// How long [`PrometheusServer::wait_for`] waits.
+const SHOWN: Duration = Duration::from_secs(60);
+/// The lowest cost that bcrypt takes: the password guards nothing.
+const BCRYPT_COST: u32 = 4;
+
+/// A Prometheus to be.
+#[derive(Clone)]
+pub struct Prometheus {
+    version: PrometheusVersion,
+    jobs: Vec<Value>,
+    basic_auth: Option<(String, String)>,
+    tls: bool,
+    args: Vec<OsString>,
+}
+
+impl Default for Prometheus {
+    fn default() -> Self {
+        Self::version(PrometheusVersion::default())
+    }
+}
+
+impl Prometheus {
+    /// A Prometheus of this version that scrapes nothing yet.
+    #[must_use]
+    pub fn version(version: PrometheusVersion) -> Self {
+        Self {
+            version,
+            jobs: Vec::new(),
+            basic_auth: None,
+            tls: false,
+            args: Vec::new(),
+        }
+    }
+
+    /// Scrapes `/metrics` of these `host:port` in plain.
+    #[must_use]
+    pub fn scrape<S: Into<String>>(
+        mut self,
+        job: &str,
+        targets: impl IntoIterator<Item = S>,
+        interval: Duration,
+    ) -> Self {
+        let targets: Vec<String> = targets.into_iter().map(Into::into).collect();
+        self.jobs.push(job_config(job, targets, interval));
+        self
+    }
+
+    /// Scrapes all members of a cluster as the job `etcd`, past any proxy, with its TLS.
+    #[must_use]
+    pub fn scrape_etcd(mut self, cluster: &Cluster, interval: Duration) -> Self {
+        let targets = cluster
+            .members()
+            .iter()
+            .map(|m| m.address().to_string())
+            .collect();
+        let mut job = job_config("etcd", targets, interval);
+        if let Some(pki) = cluster.pki() {
+            let (certificate, key) = pki.client();
+            job["scheme"] = json!("https");
+            job["tls_config"] = json!({
+                "ca_file": pki.ca(),
+                "cert_file": certificate,
+                "key_file": key,
+                // The cluster's certificate may be made out to any name.
+                "insecure_skip_verify": true,
+            });
+        }
+        self.jobs.push(job);
+        self
+    }
+
+    /// The API wants this user and password.
+    #[must_use]
+    pub fn basic_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.basic_auth = Some((user.into(), password.into()));
+        self
+    }
+
+    /// The API speaks TLS, with a certificate for `localhost` and `127.0.0.1`.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// More flags.
+    #[must_use]
+    pub fn extra_args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Errors
+    /// When the binary cannot be had, or Prometheus ends or is not ready in time.
+    pub async fn start(self) -> Result<PrometheusServer, Error> {
+        let binary = self.version.prometheus().await?;
+        let scratch = scratch("prometheus")?;
+        let dir = scratch.path();
+        let pki = match self.tls {
+            true => Some(Pki::create(
+                &dir.join("tls"),
+                &["localhost", "127.0.0.1"].map(str::to_owned),
+            )?),
+            false => None,
+        };
+        let mut web = json!({});
+        if let Some(pki) = &pki {
+            let (certificate, key) = pki.server();
+            web["tls_server_config"] = json!({ "cert_file": certificate, "key_file": key });
+        }
+        if let Some((user, password)) = &self.basic_auth {
+            let hash = bcrypt::hash(password, BCRYPT_COST).map_err(|e| Error::Tls {
+                doing: "hash a password",
+                message: e.to_string(),
+            })?;
+            web["basic_auth_users"] = json!({ user: hash });
+        }
+        // JSON is YAML, and needs no thought about quotes.
+        let (config, web_config) = (dir.join("prometheus.yml"), dir.join("web.yml"));
+        let write = |path: &PathBuf, value: &Value| {
+            fs::write(path, value.to_string())
+                .map_err(|e| Error::io(format!("write {}", path.display()), e))
+        };
+        write(&config, &json!({ "scrape_configs": self.jobs }))?;
+        write(&web_config, &web)?;
+        let port = Port::reserve()?;
+        let mut args: Vec<OsString> = vec![
+            format!("--web.listen-address=127.0.0.1:{}", port.number()).into(),
+            "--config.file".into(),
+            config.into(),
+            "--web.config.file".into(),
+            web_config.into(),
+            "--storage.tsdb.path".into(),
+            dir.join("data").into(),
+        ];
+        args.extend(self.args);
+        let scheme = if self.tls { "https" } else { "http" };
+        let server = PrometheusServer {
+            binary,
+            args,
+            url: format!("{scheme}://127.0.0.1:{}", port.number()),
+            http: http_client(pki.as_ref())?,
+            basic_auth: self.basic_auth,
+            pki,
+            process: Mutex::new(None),
+            port: Mutex::new(port),
+            scratch,
+        };
+        server.start_again().await?;
+        Ok(server)
+    }
+}
+
+fn job_config(job: &str, targets: Vec<String>, interval: Duration) -> Value {
+    let interval = format!("{}ms", interval.as_millis());
+    json!({
+        "job_name": job,
+        "scrape_interval": interval,
+        "scrape_timeout": interval,
+        "static_configs": [{ "targets": targets }],
+    })
+}
+
+/// A running Prometheus, or one that was stopped for a while.
+pub struct PrometheusServer {
+    binary: PathBuf,
+    args: Vec<OsString>,
+    url: String,
+    http: reqwest::Client,
+    basic_auth: Option<(String, String)>,
+    pki: Option<Pki>,
+    // The order matters: the process ends before its port and folder go.
+    process: Mutex<Option<Process>>,
+    port: Mutex<Port>,
+    scratch: TempDir,
+}
+
+impl fmt::Debug for PrometheusServer {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrometheusServer")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One element of an instant vector, or a scalar without labels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    pub labels: BTreeMap<String, String>,
+    pub value: f64,
+}
+
+impl PrometheusServer {
+    /// Where the API is, without a slash at the end.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The certificates, if the API speaks TLS.
+    #[must_use]
+    pub fn pki(&self) -> Option<&Pki> {
+        self.pki.as_ref()
+    }
+
+    /// Evaluates an instant query.
+    ///
+    /// # Errors
+    /// When Prometheus does not answer, or refuses the query, with its words.
+    pub async fn query(&self, query: &str) -> Result<Vec<Sample>, Error> {
+        // Percent-encoding by the form, which POST carries in its body.
+        let url = format!("{}/api/v1/query", self.url);
+        let request = self.http.post(&url).query(&[("query", query)]);
+        let answer = self
+            .authorize(request)
+            .send()
+            .await
+            .map_err(|e| Error::http(&url, &e))?;
+        let body = answer.text().await.map_err(|e| Error::http(&url, &e))?;
+        let refused = || Error::Http {
+            url: url.clone(),
+            message: body.clone(),
+        };
+        let answer: Value = serde_json::from_str(&body).map_err(|_| refused())?;
+        samples(&answer["data"])
+            .filter(|_| answer["status"] == "success")
+            .ok_or_else(refused)
+    }
+
+    /// Asks again and again until the answer is as wanted, and returns it.
+    ///
+    /// # Errors
+    /// When that takes more than a minute, with the last answer.
+    pub async fn wait_for(
+        &self,
+        query: &str,
+        mut wanted: impl FnMut(&[Sample]) -> bool,
+    ) -> Result<Vec<Sample>, Error> {
+        eventually(SHOWN, format!("the answer to {query}"), async || {
+            let samples = self.query(query).await.map_err(|e| e.to_string())?;
+            if wanted(&samples) {
+                Ok(samples)
+            } else {
+                Err(format!("{samples:?}"))
+            }
+        })
+        .await
+    }
+
+    /// Ends it in order. Its port stays taken, its data stay.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub async fn stop(&self) -> Result<(), Error> {
+        let process = self
+            .process
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match process {
+            Some(process) => process.stop().await,
+            None => Err(Error::io(
+                "stop Prometheus",
+                std::io::ErrorKind::NotFound.into(),
+            )),
+        }
+    }
+
+    /// Starts it on the same port with the same data, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends by itself (with the end of its log) or is not ready in time.
+    pub async fn start_again(&self) -> Result<(), Error> {
+        self.port
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .release();
+        let log = self.scratch.path().join("prometheus.log");
+        let started = Process::start("prometheus", &self.binary, &self.args, log)?;
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        let url = format!("{}/-/ready", self.url);
+        eventually(START, "Prometheus to be ready", async || {
+            let alive = match self
+                .process
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_mut()
+            {
+                Some(process) => process.check(),
+                None => Ok(()),
+            };
+            if alive.is_err() {
+                return Ok(alive);
+            }
+            let answer = self.authorize(self.http.get(&url)).send().await;
+            let ready = answer.and_then(reqwest::Response::error_for_status);
+            ready.map(|_| Ok(())).map_err(|e| format!("{e:?}"))
+        })
+        .await?
+    }
+
+    fn authorize(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match &self.basic_auth {
+            Some((user, password)) => request.basic_auth(user, Some(password)),
+            None => request,
+        }
+    }
+}
+
+/// The samples of a `data` object: a vector or a scalar.
+fn samples(data: &Value) -> Option<Vec<Sample>> {
+    let number = |point: &Value| point[1].as_str()?.parse().ok();
+    match data["resultType"].as_str()? {
+        "scalar" => {
+            let value = number(&data["result"])?;
+            Some(vec![Sample {
+                labels: BTreeMap::new(),
+                value,
+            }])
+        }
+        "vector" => data["result"]
+            .as_array()?
+            .iter()
+            .map(|element| {
+                let labels = element["metric"].as_object()?.iter();
+                let labels = labels.map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())));
+                Some(Sample {
+                    labels: labels.collect::<Option<_>>()?,
+                    value: number(&element["value"])?,
+                })
+            })
+            .collect(),
+        _ => None,
+    }
+}

@@ -1,0 +1,85 @@
+use std::fmt::{Debug, Display};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+
+/// The pause between two looks: short at first, because most conditions are true at once.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// Long enough that a hundred waiting tests do not keep a small machine busy.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What one look at a condition gave: there, or not yet and what was seen instead.
+pub trait Outcome {
+    /// What [`eventually`] returns.
+    type Value;
+
+    /// The value, or what was seen instead, in words.
+    ///
+    /// # Errors
+    /// When the condition does not hold yet.
+    fn settle(self) -> Result<Self::Value, String>;
+}
+
+impl Outcome for bool {
+    type Value = ();
+
+    fn settle(self) -> Result<(), String> {
+        if self {
+            Ok(())
+        } else {
+            Err("false".to_owned())
+        }
+    }
+}
+
+impl<T> Outcome for Option<T> {
+    type Value = T;
+
+    fn settle(self) -> Result<T, String> {
+        self.ok_or_else(|| "nothing".to_owned())
+    }
+}
+
+impl<T, E: Display + Debug> Outcome for Result<T, E> {
+    type Value = T;
+
+    fn settle(self) -> Result<T, String> {
+        self.map_err(|error| error.to_string())
+    }
+}
+
+/// Looks again and again until the condition holds: `true`, `Some` or `Ok`.
+///
+/// A look that does not return is abandoned at the deadline.
+///
+/// # Errors
+/// [`Error::Timeout`] with `what` and the last thing seen.
+pub async fn eventually<O: Outcome>(
+    deadline: Duration,
+    what: impl Display,
+    mut look: impl AsyncFnMut() -> O,
+) -> Result<O::Value, Error> {
+    let start = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    let mut last = "no answer at all".to_owned();
+    loop {
+        let left = deadline.saturating_sub(start.elapsed());
+        match tokio::time::timeout(left, look())
+            .await
+            .map(Outcome::settle)
+        {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(seen)) => last = seen,
+            Err(_) => last.push_str(" (and then no answer)"),
+        }
+        if start.elapsed() + pause >= deadline {
+            return Err(Error::Timeout {
+                what: what.to_string(),
+                waited: start.elapsed(),
+                last,
+            });
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
