@@ -46,6 +46,8 @@ use crate::core::view::Observation;
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.endpoints.all(url, url.startsWith('https://') == has(self.tls))")
+    .message("https endpoints need tls, http endpoints must not have it"))]
 pub struct EtcdTargetSpec {
     /// Client URLs of the members, with scheme and port. One is enough to find
     /// the others; give all of them where the advertised URLs do not work from
@@ -80,16 +82,15 @@ pub struct EtcdTargetSpec {
 }
 
 /// Files with certificates in PEM.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.certFile) == has(self.keyFile)")
     .message("certFile and keyFile go together"))]
 pub struct TargetTls {
-    /// The authority that signed the servers' certificates. Absent: the
-    /// machine's own authorities.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The authority that signed the servers' certificates. The machine's own
+    /// authorities are not used.
     #[schemars(length(min = 1, max = 4096))]
-    pub ca_file: Option<String>,
+    pub ca_file: String,
     /// The client certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]

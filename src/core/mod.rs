@@ -18,6 +18,7 @@ pub mod rule;
 pub mod run;
 pub mod signal;
 pub mod sweep;
+pub mod target;
 pub mod tick;
 pub mod version;
 pub mod view;

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::status::{
-    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome, SignalStatus,
+    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome, RunStartStatus, SignalStatus,
 };
 use crate::api::StatusError;
 use crate::api::conditions::{self, ConditionStatus, types};
@@ -12,7 +12,7 @@ use crate::api::defrag::NoteStatus;
 use crate::api::defrag::convert::reason;
 use crate::api::scalar::{Number, Time};
 use crate::api::validate::{self, FieldError};
-use crate::core::decide::policy::{ClusterState, DEGRADED_AFTER, LastRun, SignalRecord};
+use crate::core::decide::{ClusterState, DEGRADED_AFTER, LastRun, RunStart, SignalRecord};
 use crate::core::reason::Reason;
 use crate::core::signal::SignalState;
 
@@ -31,6 +31,7 @@ impl ClusterStatus {
             backoff_level,
             failure_level,
             run_starts,
+            accounted,
             observed_trigger,
             next_eligible,
             decision,
@@ -47,7 +48,11 @@ impl ClusterStatus {
             last_run: last_run.as_ref().map(LastRunStatus::from),
             backoff_level: *backoff_level,
             failure_level: *failure_level,
-            run_starts: run_starts.iter().copied().map(Time::from).collect(),
+            run_starts: run_starts
+                .iter()
+                .map(|RunStart { name, at }| RunStartStatus { name: name.clone(), at: (*at).into() })
+                .collect(),
+            accounted: accounted.clone(),
             observed_trigger: observed_trigger
                 .clone()
                 .map(|value| ObservedTrigger { value }),
@@ -88,9 +93,9 @@ impl TryFrom<&ClusterStatus> for ClusterState {
             run_starts: status
                 .run_starts
                 .iter()
-                .copied()
-                .map(Time::timestamp)
+                .map(|start| RunStart { name: start.name.clone(), at: start.at.into() })
                 .collect(),
+            accounted: status.accounted.clone(),
             observed_trigger: status.observed_trigger.clone().map(|trigger| trigger.value),
             next_eligible: status.next_eligible_time.map(Time::timestamp),
             decision: status

@@ -17,8 +17,7 @@ mod convert;
 mod status;
 
 pub use status::{
-    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
-    SignalOrigin, SignalStateStatus, SignalStatus,
+    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome, RunStartStatus, SignalOrigin, SignalStateStatus, SignalStatus,
 };
 
 /// Watches one signal of one cluster and starts a run when it fires.
@@ -314,7 +313,7 @@ pub struct HistoryLimitSpec {
 
 mirror! {
     /// What a signal without a usable answer counts as.
-    OnSilenceSpec = decide::policy::OnSilence { Hold, Fallback, Fire }
+    OnSilenceSpec = decide::OnSilence { Hold, Fallback, Fire }
 }
 
 mirror! {

@@ -70,9 +70,12 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "schema::int32")]
     pub failure_level: u32,
-    /// When the runs of the last 24 hours were created, oldest first.
+    /// The runs of the last 24 hours, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub run_starts: Vec<Time>,
+    pub run_starts: Vec<RunStartStatus>,
+    /// Names of finished runs that have been taken into account.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounted: Vec<String>,
     /// The value of `spec.trigger` that has been dealt with. Absent: the policy
     /// has never been evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,6 +108,17 @@ pub struct SignalStatus {
     pub sampled_at: Option<Time>,
     /// Who was asked: the signal itself, or the fallback's probe.
     pub origin: SignalOrigin,
+}
+
+/// A run of this policy and when it was created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStartStatus {
+    /// The run's name.
+    pub name: String,
+    /// When it was created.
+    pub at: Time,
 }
 
 /// The last finished run on the cluster that counts for the cooldown.
@@ -157,7 +171,7 @@ mirror! {
 
 mirror! {
     /// Who gave the reading that decided.
-    SignalOrigin = decide::policy::Origin { Primary, Fallback }
+    SignalOrigin = decide::Origin { Primary, Fallback }
 }
 
 fn is_zero(value: &u32) -> bool {

@@ -1,7 +1,16 @@
 //! The verdict on an object: its spec parsed once into core's types, or every
 //! error in it with the field, the value and the remedy.
 
+mod check;
+mod policy;
+mod run;
+mod target;
+
 use std::fmt;
+
+pub use policy::policy;
+pub use run::run;
+pub use target::target;
 
 /// One thing that is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +44,27 @@ impl FieldError {
             value,
             problem,
             remedy: remedy.into(),
+        }
+    }
+
+    /// From the words of a parser of core. Those end with what was wanted, which
+    /// is the remedy; `remedy` stands in when they do not.
+    pub(crate) fn said(
+        path: impl Into<String>,
+        value: &str,
+        error: &dyn fmt::Display,
+        remedy: &str,
+    ) -> Self {
+        let message = error.to_string();
+        let (problem, remedy) = match message.rsplit_once(", want ") {
+            Some((problem, wanted)) => (problem.to_owned(), format!("write {wanted}")),
+            None => (message, remedy.to_owned()),
+        };
+        FieldError {
+            path: path.into(),
+            value: quoted(value),
+            problem,
+            remedy,
         }
     }
 }

@@ -13,8 +13,6 @@ mod plan;
 mod resolve;
 
 #[cfg(test)]
-mod story;
-#[cfg(test)]
 mod tests;
 
 use jiff::{SignedDuration, Timestamp};
