@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use kube::api::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::defrag::{
     ClusterRef, CompactionSpec, EtcdDefrag, EtcdDefragSpec, LeaderModeSpec, RuleSpec, RunTemplate,

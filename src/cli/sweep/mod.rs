@@ -68,8 +68,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
                 driven = &mut driving => match driven {
                     Driven::Finished(_) | Driven::ShutDown(_) => break false,
                 },
-                () = signals.next(), if interrupted => break true,
                 () = signals.next() => {
+                    if interrupted {
+                        break true;
+                    }
                     interrupted = true;
                     let note = Note::new(Reason::Interrupted, "interrupted by a signal");
                     orders.send_modify(|orders| orders.control.stop = Some(note));
