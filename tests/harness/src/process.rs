@@ -170,15 +170,15 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            eprintln!("failed to end {}: {error}", self.name);
-        }
         if std::thread::panicking() {
             eprintln!(
                 "--- end of the log of {} ---\n{}",
                 self.name,
                 tail(&self.log)
             );
+        }
+        if let Err(error) = self.end() {
+            eprintln!("failed to end {}: {error}", self.name);
         }
     }
 }

@@ -27,6 +27,7 @@ const BCRYPT_COST: u32 = 4;
 #[derive(Clone)]
 pub struct Prometheus {
     version: PrometheusVersion,
+    binary: Option<PathBuf>,
     jobs: Vec<Value>,
     basic_auth: Option<(String, String)>,
     tls: bool,
@@ -45,11 +46,24 @@ impl Prometheus {
     pub fn version(version: PrometheusVersion) -> Self {
         Self {
             version,
+            binary: None,
             jobs: Vec::new(),
             basic_auth: None,
             tls: false,
             args: Vec::new(),
         }
+    }
+
+    /// Whatever Prometheus is at hand, see [`crate::servers::any`].
+    ///
+    /// # Errors
+    /// When there is none and none can be made.
+    pub async fn any() -> Result<Self, Error> {
+        let binary = Some(crate::servers::any("prometheus").await?);
+        Ok(Self {
+            binary,
+            ..Self::default()
+        })
     }
 
     /// Scrapes `/metrics` of these `host:port` in plain.
@@ -115,7 +129,10 @@ impl Prometheus {
     /// # Errors
     /// When the binary cannot be had, or Prometheus ends or is not ready in time.
     pub async fn start(self) -> Result<PrometheusServer, Error> {
-        let binary = self.version.prometheus().await?;
+        let binary = match &self.binary {
+            Some(binary) => binary.clone(),
+            None => self.version.prometheus().await?,
+        };
         let scratch = scratch("prometheus")?;
         let dir = scratch.path();
         let pki = match self.tls {

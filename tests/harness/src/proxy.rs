@@ -118,26 +118,24 @@ async fn until_cut(mut fault: watch::Receiver<Fault>) {
     let _ = fault.wait_for(|fault| *fault == Fault::Cut).await;
 }
 
-/// Copies one direction until its end.
+/// Copies one direction until its end, which passes or is held back as the rest does.
 async fn pump(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut fault: watch::Receiver<Fault>) {
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let Ok(read @ 1..) = from.read(&mut buffer).await else {
-            break;
-        };
-        let Ok(now) = fault
-            .wait_for(|fault| *fault != Fault::BlackHole)
-            .await
-            .map(|now| *now)
-        else {
-            break;
+        let read = from.read(&mut buffer).await.unwrap_or(0);
+        let passing = fault.wait_for(|fault| *fault != Fault::BlackHole).await;
+        // An error means that the proxy is gone.
+        let Ok(now) = passing.map(|now| *now) else {
+            return;
         };
         if let Fault::Delay(pause) = now {
             tokio::time::sleep(pause).await;
         }
-        if to.write_all(&buffer[..read]).await.is_err() {
-            break;
+        let passed = to.write_all(&buffer[..read]).await;
+        if read == 0 || passed.is_err() {
+            // An error means that the other side went first.
+            let _ = to.shutdown().await;
+            return;
         }
     }
-    let _ = to.shutdown().await;
 }

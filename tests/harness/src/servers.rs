@@ -30,6 +30,31 @@ impl EtcdVersion {
         }
     }
 
+    /// The version whose flags a binary takes, from what it says of itself.
+    pub(crate) async fn of(binary: &Path) -> Result<Self, Error> {
+        let mut command = Command::new(binary);
+        command.arg("--version");
+        let output = tokio::task::spawn_blocking(move || command.output())
+            .await
+            .map_err(std::io::Error::from)
+            .flatten()
+            .map_err(|e| Error::io(format!("run {}", binary.display()), e))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let minor = said
+            .strip_prefix("etcd Version: 3.")
+            .and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+        match minor {
+            Some(4) => Ok(Self::V3_4),
+            Some(5) => Ok(Self::V3_5),
+            Some(6) => Ok(Self::V3_6),
+            Some(7..) => Ok(Self::V3_7),
+            _ => Err(Error::Provision {
+                server: binary.display().to_string(),
+                output: format!("not an etcd that is known here: {said}"),
+            }),
+        }
+    }
+
     /// The `etcd` binary, made first when it is missing.
     ///
     /// # Errors
@@ -75,38 +100,48 @@ impl PrometheusVersion {
     }
 }
 
-/// The folder of one server, asked from the provision script once per process.
+/// The folder of one pinned server.
 async fn folder(name: &'static str) -> Result<PathBuf, Error> {
+    ask_provision("--print", name).await
+}
+
+/// A binary of this kind, `etcd` or `prometheus`, of whatever version is at hand: installed, cached,
+/// or made as a last resort. For the demo, which need not wait for a pinned one.
+///
+/// # Errors
+/// [`Error::Provision`] with what the provision script said.
+pub async fn any(kind: &'static str) -> Result<PathBuf, Error> {
+    ask_provision("--any", kind).await
+}
+
+/// What the provision script answers for `name`, asked once per process.
+async fn ask_provision(mode: &'static str, name: &'static str) -> Result<PathBuf, Error> {
     static KNOWN: LazyLock<Mutex<HashMap<&'static str, PathBuf>>> = LazyLock::new(Mutex::default);
     let ask = move || {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(folder) = known.get(name) {
-            return Ok(folder.clone());
+        if let Some(path) = known.get(name) {
+            return Ok(path.clone());
         }
-        let folder = provision(name)?;
-        known.insert(name, folder.clone());
-        Ok(folder)
+        let path = provision(mode, name)?;
+        known.insert(name, path.clone());
+        Ok(path)
     };
-    tokio::task::spawn_blocking(ask)
-        .await
-        .map_err(|e| Error::Provision {
-            server: name.to_owned(),
-            output: e.to_string(),
-        })?
+    let failed = |e: tokio::task::JoinError| Error::io("run the provision script", e.into());
+    tokio::task::spawn_blocking(ask).await.map_err(failed)?
 }
 
-fn provision(name: &str) -> Result<PathBuf, Error> {
+fn provision(mode: &str, name: &str) -> Result<PathBuf, Error> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers/provision");
     let output = Command::new(&script)
-        .args(["--print", name])
+        .args([mode, name])
         .output()
         .map_err(|e| Error::io(format!("run {}", script.display()), e))?;
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let folder = stdout
+    let path = stdout
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-    match folder {
-        Some(folder) if output.status.success() => Ok(PathBuf::from(folder)),
+    match path {
+        Some(path) if output.status.success() => Ok(PathBuf::from(path)),
         _ => Err(Error::Provision {
             server: name.to_owned(),
             output: format!(

@@ -486,11 +486,13 @@ impl Cluster {
     }
 }
 
-/// The leader and term that all these agree on.
+/// The leader and term that all these agree on, when the leader is one of them: followers name a
+/// dead leader until their election time-out.
 fn agreed(statuses: &[&MemberStatus]) -> Option<(u64, u64)> {
     let first = statuses.first()?;
     let same = statuses
         .iter()
         .all(|s| s.leader == first.leader && s.term == first.term);
-    (same && first.leader != 0).then_some((first.leader, first.term))
+    let answers = statuses.iter().any(|s| s.member_id == first.leader);
+    (same && answers).then_some((first.leader, first.term))
 }

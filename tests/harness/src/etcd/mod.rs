@@ -5,7 +5,7 @@ mod data;
 mod member;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::process::scratch;
@@ -26,6 +26,7 @@ const ATTEMPTS: usize = 3;
 #[derive(Clone)]
 pub struct Etcd {
     version: EtcdVersion,
+    binary: Option<PathBuf>,
     members: usize,
     tls: Option<Tls>,
     server_names: Vec<String>,
@@ -46,6 +47,7 @@ impl Etcd {
     pub fn version(version: EtcdVersion) -> Self {
         Self {
             version,
+            binary: None,
             members: 3,
             tls: None,
             server_names: ["localhost", "127.0.0.1"].map(str::to_owned).to_vec(),
@@ -53,6 +55,17 @@ impl Etcd {
             proxied: false,
             args: Vec::new(),
         }
+    }
+
+    /// A cluster of whatever etcd is at hand, see [`crate::servers::any`].
+    ///
+    /// # Errors
+    /// When there is none and none can be made.
+    pub async fn any() -> Result<Self, Error> {
+        let binary = crate::servers::any("etcd").await?;
+        let mut etcd = Self::version(EtcdVersion::of(&binary).await?);
+        etcd.binary = Some(binary);
+        Ok(etcd)
     }
 
     /// How many voters, 3 when not told.
@@ -138,7 +151,10 @@ impl Etcd {
     /// leader in time.
     pub async fn start(self) -> Result<Cluster, Error> {
         install_tls_provider();
-        let binary = self.version.etcd().await?;
+        let binary = match &self.binary {
+            Some(binary) => binary.clone(),
+            None => self.version.etcd().await?,
+        };
         let mut attempt = 1;
         loop {
             match self.try_start(&binary).await {
@@ -152,7 +168,7 @@ impl Etcd {
         }
     }
 
-    async fn try_start(&self, binary: &PathBuf) -> Result<Cluster, Error> {
+    async fn try_start(&self, binary: &Path) -> Result<Cluster, Error> {
         let scratch = scratch("etcd")?;
         let pki = match self.tls {
             Some(_) => Some(Pki::create(
@@ -180,8 +196,14 @@ impl Etcd {
         for member in &mut members {
             member.start(binary, &args, &peers, "new")?;
         }
-        let mut cluster =
-            Cluster::new(self.version, binary.clone(), args, access, members, scratch);
+        let mut cluster = Cluster::new(
+            self.version,
+            binary.to_owned(),
+            args,
+            access,
+            members,
+            scratch,
+        );
         cluster.await_start(START).await?;
         if let Some((user, password)) = &self.auth {
             cluster.enable_auth(user, password).await?;

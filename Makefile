@@ -1,0 +1,114 @@
+# One command per task, the same ones that CI runs. `make` alone lists them.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CARGO ?= cargo
+provision := tests/servers/provision
+# Most wanted first: what comes last may still be in the making when the tests are built.
+servers := etcd-3.6 prometheus-3 etcd-3.4 prometheus-2 etcd-3.5 etcd-3.7
+
+# etcd-client generates its code with protoc. Where there is none and nobody may install it, `make
+# setup` unpacks one here; export PROTOC to use it outside of make.
+# Tests on real servers mostly wait for them.
+export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
+cache = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/defragd/servers
+unpacked_protoc = $(cache)/protoc-3.21.12/protoc
+ifeq ($(shell command -v "$${PROTOC:-protoc}"),)
+ifneq ($(shell id -u),0)
+export PROTOC := $(unpacked_protoc)
+endif
+endif
+
+.PHONY: help
+help: ## list the tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: setup-tools ## install what building and testing needs: protoc, cargo's components, servers
+	@$(provision) $(servers)
+	@echo "setup: everything is there"
+
+.PHONY: setup-tools
+setup-tools: setup-protoc
+	@command -v $(CARGO) >/dev/null || { echo 'setup: there is no "cargo" on the PATH: install Rust from https://rustup.rs' >&2; exit 1; }
+	@for component in fmt clippy; do \
+		$(CARGO) "$$component" --version >/dev/null 2>&1 && continue; \
+		echo "setup: adding cargo $$component"; \
+		rustup component add "$${component/#fmt/rustfmt}"; \
+	done
+
+.PHONY: setup-protoc
+setup-protoc:
+	@command -v "$${PROTOC:-protoc}" >/dev/null && exit; \
+	if [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then \
+		echo "setup: installing protoc with apt-get"; \
+		install=(apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends protobuf-compiler libprotobuf-dev); \
+		export DEBIAN_FRONTEND=noninteractive; \
+		"$${install[@]}" >/dev/null 2>&1 || { apt-get -qq update; "$${install[@]}" >/dev/null; }; \
+	elif command -v apt-get >/dev/null; then \
+		$(provision) protoc; \
+		echo "setup: to run cargo without make: export PROTOC=$(unpacked_protoc)"; \
+	else \
+		echo "setup: there is no \"protoc\" on the PATH: install the protobuf compiler, version 3.15 or newer" >&2; exit 1; \
+	fi
+
+.PHONY: build
+build: setup-protoc ## build the release binary, target/release/defragd
+	$(CARGO) build --locked --release
+
+.PHONY: test
+test: setup-tools ## build and run every test, on real servers
+	@# Servers and tests are built side by side; whichever fails first ends both.
+	@$(provision) $(servers) & servers=$$!; \
+	trap 'kill $$servers 2>/dev/null || true' EXIT; \
+	$(CARGO) test --locked --workspace --no-run; \
+	wait $$servers
+	$(CARGO) test --locked --workspace
+
+.PHONY: lint
+lint: setup-tools ## check format, lints, dependencies and scripts
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@$(CARGO) deny --version >/dev/null 2>&1 || \
+		{ echo 'lint: there is no "cargo deny": cargo install --locked cargo-deny' >&2; exit 1; }
+	$(CARGO) deny --locked check bans licenses sources
+	@if command -v shellcheck >/dev/null; then \
+		set -x; shellcheck $(provision) .ci/run; \
+	else \
+		echo 'lint: scripts are not checked, there is no "shellcheck" (apt-get install shellcheck)'; \
+	fi
+
+.PHONY: audit
+audit: ## look the dependencies up in the RustSec database, which needs its repository
+	$(CARGO) deny --locked check advisories
+
+.PHONY: demo
+demo: setup-protoc ## watch a policy sweep a real etcd cluster, in about two minutes
+	@$(provision) --any etcd prometheus >/dev/null & servers=$$!; \
+	trap 'kill $$servers 2>/dev/null || true' EXIT; \
+	$(CARGO) build --locked -p defragd -p defragd-harness --bins; \
+	wait $$servers
+	@$(CARGO) run --locked --quiet -p defragd-harness --bin demo
+
+.PHONY: bench
+bench: setup-protoc ## measure sweeps against bare defragmentation on three local members
+	@$(provision) etcd-3.6 & servers=$$!; \
+	trap 'kill $$servers 2>/dev/null || true' EXIT; \
+	$(CARGO) build --locked --release -p defragd -p defragd-harness --bins; \
+	wait $$servers
+	@$(CARGO) run --locked --release --quiet -p defragd-harness --bin bench
+
+.PHONY: crds
+crds: setup-protoc ## write the generated files again
+	@mkdir -p charts/defragd/crds
+	$(CARGO) run --locked --quiet -- crds >charts/defragd/crds/defragd.yaml.new
+	@mv charts/defragd/crds/defragd.yaml.new charts/defragd/crds/defragd.yaml
+
+.PHONY: clean
+clean: ## remove what was built here; the servers stay in their cache
+	$(CARGO) clean
+	@echo "clean: servers are kept in $(cache)"
