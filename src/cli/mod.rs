@@ -9,6 +9,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod completions;
+mod crds;
 mod output;
 mod signals;
 mod sweep;
@@ -69,6 +71,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Sweep(Box<sweep::Args>),
+    Crds(crds::Args),
+    Completions(completions::Args),
 }
 
 /// Parses the command line, runs the subcommand and returns its exit code.
@@ -84,6 +88,8 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Sweep(args) => on_runtime(sweep::run(*args)),
+        Command::Crds(args) => crds::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     match result {
         Ok(exit) => exit.into(),

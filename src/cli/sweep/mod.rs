@@ -45,11 +45,12 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
     let mut link = Link::new(connection);
     let (orders, follow) = watch::channel(Orders { spec, control: Control::default() });
     let (held, holding) = watch::channel(None);
+    let screen = Screen::open();
     let mut keeper = Keeper {
         object,
         record: RunRecord::default(),
         narrator: Narrator::default(),
-        screen: Screen::open(),
+        screen: screen.clone(),
         orders: orders.clone(),
         held,
     };
@@ -73,6 +74,9 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
                         break true;
                     }
                     interrupted = true;
+                    screen.line(
+                        "interrupted: it ends after the member in progress; a second signal aborts at once",
+                    );
                     let note = Note::new(Reason::Interrupted, "interrupted by a signal");
                     orders.send_modify(|orders| orders.control.stop = Some(note));
                 }
@@ -86,7 +90,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
             }
         }
     };
-    keeper.screen.close();
+    screen.close();
     if aborted {
         return Ok(keeper.abort());
     }

@@ -42,20 +42,35 @@ impl Narrator {
         if before.members.is_empty() && !record.members.is_empty() {
             lines.push(plan(record));
         }
-        for member in &record.members {
-            // A failure of the call or of the settling is told by its outcome.
-            let last = before.member(member.id);
-            if last.map(|m| (m.outcome, m.attempts)) != Some((member.outcome, member.attempts)) {
-                lines.extend(turn(member, last));
+        // In the order in which it happened: what ended, then what begins.
+        let moves = |begin: bool, lines: &mut Vec<String>| {
+            for (i, transfer) in record.transfers.iter().enumerate() {
+                let is_new = before.transfers.get(i).map(|t| t.outcome) != Some(transfer.outcome);
+                if is_new && begin == (transfer.outcome == TransferOutcome::InProgress) {
+                    lines.push(leadership(record, transfer));
+                }
             }
-        }
-        for (i, transfer) in record.transfers.iter().enumerate() {
-            if before.transfers.get(i).map(|t| t.outcome) != Some(transfer.outcome) {
-                lines.push(leadership(record, transfer));
+        };
+        let turns = |begin: bool, lines: &mut Vec<String>| {
+            for member in &record.members {
+                let last = before.member(member.id);
+                let is_new =
+                    last.map(|m| (m.outcome, m.attempts)) != Some((member.outcome, member.attempts));
+                if is_new && begin == (member.outcome == Outcome::InProgress) {
+                    lines.extend(turn(member, last));
+                }
             }
-        }
+        };
+        moves(false, &mut lines);
+        turns(false, &mut lines);
+        moves(true, &mut lines);
+        turns(true, &mut lines);
         alarms(&before, record, &mut lines);
-        if let Some(stopping) = record.stopping.as_ref().filter(|_| before.stopping.is_none()) {
+        // Of a run that touched nothing the result says it all.
+        if let Some(stopping) = &record.stopping
+            && before.stopping.is_none()
+            && record.touched()
+        {
             lines.push(format!("stopping: {}", stopping.message));
         }
         let now = self.wait(record, step, &mut lines);
@@ -275,8 +290,8 @@ mod tests {
         assert_eq!(
             news.lines,
             [
-                "m1 (1): defragmented in 2.0s, 150 MiB → 20 MiB, 130 MiB given back",
                 "leadership: moved from m2 (2) to m1 (1)",
+                "m1 (1): defragmented in 2.0s, 150 MiB → 20 MiB, 130 MiB given back",
                 "alarm: disarming NOSPACE of 9",
             ]
         );

@@ -12,6 +12,8 @@ use crate::cli::output::say;
 /// How often the moving line moves.
 const TICK: Duration = Duration::from_millis(120);
 
+/// Clones show on the same terminal.
+#[derive(Clone)]
 pub(super) enum Screen {
     Terminal(ProgressBar),
     Lines,
