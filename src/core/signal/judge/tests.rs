@@ -276,7 +276,7 @@ fn s15_thresholds_are_exact() {
         ("100Mi", 104_857_601.0, Firing),
         ("1500m", 1.5, NotFiring),
         ("1500m", 1.500_000_000_000_000_2, Firing),
-        ("1e3", 1000.000_1, Firing),
+        ("1e3", 1_000.000_1, Firing),
         ("1E", 1e18, NotFiring),
         ("-5", -4.9, Firing),
         ("0", 5e-324, Firing),

@@ -1,0 +1,249 @@
+//! What the HTTP answers mean.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::Failure;
+use crate::core::reason::Reason;
+use crate::core::signal::{Answer, AnswerKind, Series, bounded};
+
+/// How much of a server's own words a message repeats, in characters.
+const WORDS_CHARS: usize = 300;
+/// Warnings kept of one answer; their number is told, not their all.
+const MAX_WARNINGS: usize = 20;
+/// No source is left alone for longer than this, whatever it asks for.
+const LONGEST_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(1);
+
+/// A whole HTTP answer.
+pub(super) struct Received {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    status: String,
+    data: Option<Data>,
+    #[serde(rename = "errorType", default)]
+    error_type: Option<String>,
+    #[serde(default)]
+    error: Option<String>,
+    /// May hide series (S11). `infos` beside it are harmless and not read (S13).
+    #[serde(default)]
+    warnings: Option<Vec<String>>,
+    /// VictoriaMetrics: some of its storage nodes did not answer.
+    #[serde(rename = "isPartial", default)]
+    is_partial: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "resultType", content = "result", rename_all = "lowercase")]
+enum Data {
+    Vector(Vec<Sample>),
+    Scalar((IgnoredAny, String)),
+    Matrix(Vec<IgnoredAny>),
+    String(IgnoredAny),
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    #[serde(default)]
+    metric: BTreeMap<String, String>,
+    value: Option<(IgnoredAny, String)>,
+    histogram: Option<IgnoredAny>,
+}
+
+/// Turns an HTTP answer into core's, or says what is wrong with it.
+pub(super) fn interpret(received: &Received, now: Timestamp) -> Result<Answer, Failure> {
+    if received.status.is_success() {
+        return success(received);
+    }
+    let (reason, what) = match received.status.as_u16() {
+        // A proxy's own 400 speaks HTML, and is not about the query.
+        400 | 422 if !is_html(&received.body) => {
+            (Reason::QueryInvalid, "the source refuses the query")
+        }
+        401 | 403 => (Reason::AuthFailed, "the source refuses the credentials"),
+        429 => (Reason::RateLimited, "the source asks to slow down"),
+        408 | 500..=599 => (
+            Reason::SourceUnavailable,
+            "the source is not able to answer",
+        ),
+        404 => (
+            Reason::SourceAnswerUnusable,
+            "the source has no /api/v1/query at its `url`: check host and path prefix",
+        ),
+        300..=399 => (
+            Reason::SourceAnswerUnusable,
+            "the source redirects in a way that loses the query: set `url` to where it leads",
+        ),
+        _ => (
+            Reason::SourceAnswerUnusable,
+            "the source's answer is not one of a Prometheus API",
+        ),
+    };
+    let words = words(&received.body);
+    Err(Failure {
+        reason,
+        message: match words.as_str() {
+            "" => format!("{what} (HTTP {})", received.status.as_u16()),
+            words => format!("{what} (HTTP {}): {words}", received.status.as_u16()),
+        },
+        retry_after: retry_after(&received.headers, now),
+    })
+}
+
+fn success(received: &Received) -> Result<Answer, Failure> {
+    let unusable = |message: String| Failure::new(Reason::SourceAnswerUnusable, message);
+    let envelope: Envelope = serde_json::from_slice(&received.body).map_err(|error| {
+        if is_html(&received.body) || !looks_like_json(&received.body) {
+            unusable(format!(
+                "what answers is not a Prometheus API (HTTP {}, {}): check host and path prefix of \
+                 the source's `url`, and that no login page stands before it",
+                received.status.as_u16(),
+                start_of(&received.body),
+            ))
+        } else {
+            unusable(format!(
+                "the answer is not one of a Prometheus query ({}): check the source's `url`",
+                bounded(&error.to_string(), WORDS_CHARS)
+            ))
+        }
+    })?;
+    if envelope.status != "success" {
+        return Err(reported_error(&envelope));
+    }
+    let data = envelope
+        .data
+        .ok_or_else(|| unusable("the answer says success but carries no data".to_owned()))?;
+    let mut warnings = envelope.warnings.unwrap_or_default();
+    warnings.truncate(MAX_WARNINGS);
+    Ok(Answer {
+        result: result(data).map_err(unusable)?,
+        warnings,
+        partial: envelope.is_partial.unwrap_or(false),
+    })
+}
+
+/// S10: HTTP 200, but `status: error`.
+fn reported_error(envelope: &Envelope) -> Failure {
+    let kind = envelope.error_type.as_deref().unwrap_or("unnamed");
+    let reason = match kind {
+        "bad_data" | "execution" => Reason::QueryInvalid,
+        "timeout" | "canceled" | "internal" | "unavailable" => Reason::SourceUnavailable,
+        _ => Reason::SourceAnswerUnusable,
+    };
+    let error = envelope.error.as_deref().unwrap_or("no message");
+    Failure::new(
+        reason,
+        format!(
+            "the source reports an error: {}: {}",
+            bounded(kind, 40),
+            bounded(error, WORDS_CHARS)
+        ),
+    )
+}
+
+fn result(data: Data) -> Result<AnswerKind, String> {
+    match data {
+        Data::Scalar((_, value)) => Ok(AnswerKind::Scalar(number(&value)?)),
+        Data::Matrix(series) => Ok(AnswerKind::Unsuitable {
+            kind: "matrix",
+            count: series.len(),
+        }),
+        Data::String(_) => Ok(AnswerKind::Unsuitable {
+            kind: "string",
+            count: 1,
+        }),
+        Data::Vector(samples) => {
+            let histograms = samples.iter().filter(|s| s.histogram.is_some()).count();
+            if histograms > 0 {
+                return Ok(AnswerKind::Unsuitable {
+                    kind: "native histogram",
+                    count: histograms,
+                });
+            }
+            samples
+                .into_iter()
+                .map(|sample| {
+                    let (_, value) = sample.value.ok_or("a series of the answer has no value")?;
+                    Ok(Series {
+                        labels: sample.metric,
+                        value: number(&value)?,
+                    })
+                })
+                .collect::<Result<_, String>>()
+                .map(AnswerKind::Vector)
+        }
+    }
+}
+
+/// A sample's value as Prometheus writes it: `NaN`, `+Inf`, `-Inf` or a number.
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "the answer holds {:?} where a number should be",
+            bounded(text, 40)
+        )
+    })
+}
+
+/// The error text of a refusing answer: that of the API, or the body itself.
+fn words(body: &[u8]) -> String {
+    if let Ok(envelope) = serde_json::from_slice::<Envelope>(body)
+        && let Some(error) = envelope.error
+    {
+        let kind = envelope
+            .error_type
+            .map(|kind| format!("{}: ", bounded(&kind, 40)));
+        return format!(
+            "{}{}",
+            kind.unwrap_or_default(),
+            bounded(&error, WORDS_CHARS)
+        );
+    }
+    bounded(&String::from_utf8_lossy(body), WORDS_CHARS)
+}
+
+fn is_html(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"<")
+}
+
+fn looks_like_json(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"{")
+}
+
+fn start_of(body: &[u8]) -> String {
+    let text = bounded(&String::from_utf8_lossy(body), 60);
+    if text.is_empty() {
+        "empty".to_owned()
+    } else {
+        format!("starting {text:?}")
+    }
+}
+
+/// `Retry-After` in seconds or as a date; never negative, bounded.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<SignedDuration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match text.parse::<u32>() {
+        Ok(seconds) => SignedDuration::from_secs(i64::from(seconds)),
+        Err(_) => http_date(text)?.duration_since(now),
+    };
+    Some(wait.clamp(SignedDuration::ZERO, LONGEST_RETRY_AFTER))
+}
+
+/// A date as HTTP writes it: `Wed, 21 Oct 2015 07:28:00 GMT`.
+pub(super) fn http_date(text: &str) -> Option<Timestamp> {
+    jiff::fmt::rfc2822::DateTimeParser::new()
+        .parse_timestamp(text)
+        .ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! The Prometheus source against faults that no real server shows on demand:
+//! wiremock and small TCP servers stand in for proxies, other makes and broken
+//! networks. What real Prometheus servers do is tested elsewhere.
+
+mod meaning;
+mod network;
+mod requests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use defragd::core::promql::PromQuery;
+use defragd::core::quantity::Quantity;
+use defragd::core::reason::Reason;
+use defragd::core::signal::{PrometheusSignal, Reading, SignalState, Threshold};
+use defragd::signals::Sources;
+use defragd::signals::config::{SourceSpec, validate};
+use defragd::signals::prometheus::{PrometheusSource, SourceError};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use wiremock::matchers::path;
+use wiremock::{Match, Mock, MockServer, Request, ResponseTemplate};
+
+const QUERY: &str = "/api/v1/query";
+
+fn sources(url: &str, more: &str) -> Result<Sources, SourceError> {
+    let specs: Vec<SourceSpec> = serde_yaml::from_str(&format!(
+        "[{{name: main, prometheus: {{url: '{url}' {more}}}}}]"
+    ))
+    .expect("the test's own configuration");
+    Sources::from_config(validate(specs).expect("the test's own configuration"))
+}
+
+fn source(url: &str, more: &str) -> Arc<PrometheusSource> {
+    sources(url, more)
+        .expect("a client")
+        .get("main")
+        .expect("the only source")
+        .clone()
+}
+
+fn signal(query: &str, above: Option<&str>) -> PrometheusSignal {
+    PrometheusSignal {
+        source: "main".to_owned(),
+        query: PromQuery::parse(query).expect("the test's own query"),
+        threshold: above.map(|limit| Threshold::Above(Quantity::parse(limit).expect("a quantity"))),
+        reduce: None,
+    }
+}
+
+async fn read(source: &PrometheusSource, query: &str) -> Reading {
+    source
+        .read(&signal(query, Some("5")), Timestamp::now(), false)
+        .await
+}
+
+fn vector(values: &[&str]) -> Value {
+    let result: Vec<Value> = values
+        .iter()
+        .map(|v| json!({"metric": {"instance": "a"}, "value": [1, v]}))
+        .collect();
+    json!({"status": "success", "data": {"resultType": "vector", "result": result}})
+}
+
+fn ok(values: &[&str]) -> ResponseTemplate {
+    ResponseTemplate::new(200).set_body_json(vector(values))
+}
+
+/// The parameters of a request, from the body of a POST or the URL of a GET.
+fn parameters(request: &Request) -> BTreeMap<String, String> {
+    let pairs = |text: &[u8]| -> BTreeMap<String, String> {
+        url::form_urlencoded::parse(text)
+            .map(|(key, value)| (key.into_owned(), value.into_owned()))
+            .collect()
+    };
+    match request.url.query() {
+        Some(query) => pairs(query.as_bytes()),
+        None => pairs(&request.body),
+    }
+}
+
+/// Matches requests that ask exactly this query.
+struct Asks(&'static str);
+
+impl Match for Asks {
+    fn matches(&self, request: &Request) -> bool {
+        parameters(request)
+            .get("query")
+            .is_some_and(|query| query == self.0)
+    }
+}
+
+async fn requests(server: &MockServer) -> Vec<Request> {
+    server.received_requests().await.expect("recording is on")
+}
+
+async fn answering(template: ResponseTemplate) -> MockServer {
+    let server = MockServer::start().await;
+    Mock::given(path(QUERY))
+        .respond_with(template)
+        .mount(&server)
+        .await;
+    server
+}
+
+#[track_caller]
+fn assert_error(reading: &Reading, reason: Reason, word: &str) {
+    assert_eq!(reading.state, SignalState::Error, "{reading:?}");
+    assert_eq!(reading.reason, reason, "{reading:?}");
+    assert!(reading.message.contains(word), "{reading:?}");
+}
