@@ -58,6 +58,7 @@ impl<H: Host> Engine<H> {
         let mut workers: BTreeMap<Work, (JoinHandle<()>, CancellationToken)> = BTreeMap::new();
         while !shutdown.is_cancelled() {
             changes.mark_unchanged();
+            self.others.telemetry.round(now());
             self.align(&mut workers, &shutdown).await;
             self.tidy().await;
             tokio::select! {
