@@ -155,7 +155,9 @@ impl CallError {
     /// Whether etcd refused because the revision is compacted already.
     pub(super) fn says_compacted(&self) -> bool {
         self.kind == CallErrorKind::Refused(Code::OutOfRange)
-            && self.message.contains("required revision has been compacted")
+            && self
+                .message
+                .contains("required revision has been compacted")
     }
 
     /// Whether the call may have been executed, now or later.

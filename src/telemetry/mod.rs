@@ -83,8 +83,8 @@ impl Telemetry {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A policy was evaluated.
-    pub fn policy_evaluated(&self, policy: &ObjectKey, state: &ClusterState) {
+    /// A policy was evaluated; `value` is what its signal just gave, exactly.
+    pub fn policy_evaluated(&self, policy: &ObjectKey, state: &ClusterState, value: Option<f64>) {
         let mut numbers = self.numbers();
         let last = state.last_run.as_ref();
         let success = last.filter(|run| run.succeeded).map(|run| run.finished_at);
@@ -97,7 +97,7 @@ impl Telemetry {
             policy.clone(),
             PolicyNumbers {
                 signal: state.signal.as_ref().map(|signal| signal.state),
-                value: state.signal.as_ref().and_then(|signal| signal.value),
+                value,
                 decision: state.decision.as_ref().map(|note| note.reason),
                 firing_since: state.firing_since,
                 next_eligible: state.next_eligible,

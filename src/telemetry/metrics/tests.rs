@@ -161,7 +161,7 @@ fn finished() -> RunRecord {
 /// Every metric has a series.
 fn full() -> String {
     let telemetry = Telemetry::default();
-    telemetry.policy_evaluated(&key("p"), &state());
+    telemetry.policy_evaluated(&key("p"), &state(), state().signal.and_then(|s| s.value));
     telemetry.target_observed(&key("t"), &observation());
     telemetry.run_finished(&key("r"), &finished());
     telemetry.error("policy");
@@ -238,7 +238,7 @@ fn values_are_what_was_told() {
 #[test]
 fn t103_series_of_what_is_gone_disappear() {
     let telemetry = Telemetry::default();
-    telemetry.policy_evaluated(&key("p"), &state());
+    telemetry.policy_evaluated(&key("p"), &state(), state().signal.and_then(|s| s.value));
     telemetry.target_observed(&key("t"), &observation());
     let mut fewer = observation();
     fewer.members = fewer
@@ -258,14 +258,14 @@ fn t103_series_of_what_is_gone_disappear() {
 #[test]
 fn an_earlier_success_stays_known_after_a_failure() {
     let telemetry = Telemetry::default();
-    telemetry.policy_evaluated(&key("p"), &state());
+    telemetry.policy_evaluated(&key("p"), &state(), state().signal.and_then(|s| s.value));
     let mut failed = state();
     failed.last_run = failed.last_run.map(|run| LastRun {
         succeeded: false,
         finished_at: at(50),
         ..run
     });
-    telemetry.policy_evaluated(&key("p"), &failed);
+    telemetry.policy_evaluated(&key("p"), &failed, None);
     let text = telemetry.render().unwrap();
     assert!(
         text.contains(
