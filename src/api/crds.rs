@@ -18,17 +18,25 @@ use super::target::EtcdTarget;
 /// An empty field (`rule:` with nothing behind it) is a slip in a manifest, not
 /// a way to leave the field out; both hosts refuse it.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    [EtcdTarget::crd(), EtcdDefragPolicy::crd(), EtcdDefrag::crd()]
-        .into_iter()
-        .map(|mut crd| {
-            for version in &mut crd.spec.versions {
-                if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
-                    forbid_null(schema);
-                }
+    [
+        EtcdTarget::crd(),
+        EtcdDefragPolicy::crd(),
+        EtcdDefrag::crd(),
+    ]
+    .into_iter()
+    .map(|mut crd| {
+        for version in &mut crd.spec.versions {
+            if let Some(schema) = version
+                .schema
+                .as_mut()
+                .and_then(|s| s.open_api_v3_schema.as_mut())
+            {
+                forbid_null(schema);
             }
-            crd
-        })
-        .collect()
+        }
+        crd
+    })
+    .collect()
 }
 
 fn forbid_null(schema: &mut JSONSchemaProps) {
@@ -124,16 +132,35 @@ mod tests {
             let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
             walk(&kind, schema, &mut |path, schema| {
                 let open = schema["x-kubernetes-int-or-string"] == true;
-                assert!(open || schema["type"].is_string(), "{path} has no type: {schema}");
+                assert!(
+                    open || schema["type"].is_string(),
+                    "{path} has no type: {schema}"
+                );
                 assert!(schema.get("nullable").is_none(), "{path} is nullable");
-                for banned in ["anyOf", "oneOf", "allOf", "not", "$ref", "x-kubernetes-preserve-unknown-fields"] {
-                    assert!(schema.get(banned).is_none(), "{path} has {banned}: {schema}");
+                for banned in [
+                    "anyOf",
+                    "oneOf",
+                    "allOf",
+                    "not",
+                    "$ref",
+                    "x-kubernetes-preserve-unknown-fields",
+                ] {
+                    assert!(
+                        schema.get(banned).is_none(),
+                        "{path} has {banned}: {schema}"
+                    );
                 }
                 if let Some(format) = schema["format"].as_str() {
-                    assert!(matches!(format, "int32" | "int64" | "date-time"), "{path}: {format}");
+                    assert!(
+                        matches!(format, "int32" | "int64" | "date-time"),
+                        "{path}: {format}"
+                    );
                 }
                 let named = path != kind && !path.ends_with("[]") && !path.ends_with(".metadata");
-                assert!(!named || schema["description"].is_string(), "{path} has no description");
+                assert!(
+                    !named || schema["description"].is_string(),
+                    "{path} has no description"
+                );
             });
         }
     }
@@ -144,10 +171,21 @@ mod tests {
         for crd in crds() {
             let version = &crd.spec.versions[0];
             assert!(version.subresources.as_ref().unwrap().status.is_some());
-            assert!(!version.additional_printer_columns.as_ref().unwrap().is_empty());
+            assert!(
+                !version
+                    .additional_printer_columns
+                    .as_ref()
+                    .unwrap()
+                    .is_empty()
+            );
             let n = &crd.spec.names;
             assert_eq!(n.categories.as_deref(), Some(&["defragd".to_owned()][..]));
-            let all = n.short_names.iter().flatten().chain(&n.singular).chain([&n.plural]);
+            let all = n
+                .short_names
+                .iter()
+                .flatten()
+                .chain(&n.singular)
+                .chain([&n.plural]);
             for name in all {
                 assert!(names.insert(name.clone()), "{name} names two things");
             }

@@ -149,8 +149,17 @@ impl Endpoint {
 
     /// Where a member serves its metrics unless it was told otherwise.
     pub(super) fn metrics_url(&self) -> Url {
+        self.page("/metrics")
+    }
+
+    /// Where a member tells its version over HTTP/1.
+    pub(super) fn version_url(&self) -> Url {
+        self.page("/version")
+    }
+
+    fn page(&self, path: &str) -> Url {
         let mut url = self.0.clone();
-        url.set_path("/metrics");
+        url.set_path(path);
         url
     }
 }

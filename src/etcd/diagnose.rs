@@ -1,8 +1,8 @@
-//! When a plain connection carried no answer at all: who is listening there?
+//! When a connection carried no answer at all: who is listening there?
 //!
-//! gRPC over plain HTTP/2 to a TLS port, or to a server that speaks HTTP/1
-//! only, ends in a reset that says nothing to a person. One more short
-//! connection finds out.
+//! gRPC in plain to a TLS port, or the other way round, to a server that wants
+//! a client certificate, or to one that speaks HTTP/1 only, ends in a reset
+//! that says nothing to a person. A few more short connections find out.
 
 use std::time::Duration;
 
@@ -10,37 +10,61 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::connection::Endpoint;
+use crate::core::reason::Reason;
 
-/// Two short questions on loopback or within one network.
+use super::connection::Endpoint;
+use super::error::{CLIENT_CERTIFICATE_WANTED, chain, names_certificate_alert};
+
+/// For each question; they are short.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// A remedy for an http endpoint whose connection broke, if one is found.
-pub(super) async fn explain(endpoint: &Endpoint) -> Option<&'static str> {
+/// What is wrong with the endpoint, if it can be found out.
+pub(super) async fn explain(
+    endpoint: &Endpoint,
+    http: &reqwest::Client,
+) -> Option<(Reason, &'static str)> {
     if endpoint.is_https() {
-        return None;
+        if ask(endpoint, QUESTION).await.starts_with(b"HTTP/1.0 200") {
+            return Some((
+                Reason::EndpointUnusable,
+                "the port does not speak TLS, write http:// for it",
+            ));
+        }
+        let asked = http.get(endpoint.version_url()).timeout(LIMIT).send().await;
+        return match asked {
+            Err(e) if names_certificate_alert(&chain(&e)) => {
+                Some((Reason::PermissionDenied, CLIENT_CERTIFICATE_WANTED))
+            }
+            _ => None,
+        };
     }
     // A record of TLS with a ClientHello too short to be one: a TLS server
     // answers with an alert, before it has looked at any certificate.
     let hello = [0x16, 3, 1, 0, 4, 1, 0, 0, 0];
     if matches!(ask(endpoint, &hello).await.as_slice(), [0x15 | 0x16, 3, ..]) {
-        return Some("the port speaks TLS, write https:// for it");
+        return Some((
+            Reason::EndpointUnusable,
+            "the port speaks TLS, write https:// for it",
+        ));
     }
-    if ask(endpoint, b"GET /version HTTP/1.0\r\n\r\n")
+    ask(endpoint, QUESTION)
         .await
         .starts_with(b"HTTP/1")
-    {
-        return Some("the port speaks HTTP/1 and not gRPC, it is not an etcd v3 client URL");
-    }
-    None
+        .then_some((
+            Reason::EndpointUnusable,
+            "the port speaks HTTP/1 and not gRPC, it is not an etcd v3 client URL",
+        ))
 }
+
+/// etcd answers this on its client and peer ports.
+const QUESTION: &[u8] = b"GET /version HTTP/1.0\r\n\r\n";
 
 /// The first bytes of the answer; none when there is none in time.
 async fn ask(endpoint: &Endpoint, question: &[u8]) -> Vec<u8> {
     let exchange = async {
         let mut stream = TcpStream::connect((endpoint.host(), endpoint.port())).await?;
         stream.write_all(question).await?;
-        let mut answer = [0; 8];
+        let mut answer = [0; 12];
         let n = stream.read(&mut answer).await?;
         Ok::<_, std::io::Error>(answer[..n].to_vec())
     };

@@ -89,11 +89,17 @@ struct Inner {
     options: ConnectOptions,
     user: Option<(String, String)>,
     timeouts: Timeouts,
+    http: reqwest::Client,
     client: Mutex<Option<Client>>,
 }
 
 impl MemberClient {
-    pub(super) fn new(endpoint: Endpoint, credentials: &Credentials, timeouts: Timeouts) -> Self {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        credentials: &Credentials,
+        http: &reqwest::Client,
+        timeouts: Timeouts,
+    ) -> Self {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(timeouts.connect)
             .with_tcp_keepalive(KEEP_ALIVE_INTERVAL)
@@ -111,6 +117,7 @@ impl MemberClient {
                 options,
                 user: credentials.user.clone(),
                 timeouts,
+                http: http.clone(),
                 client: Mutex::new(None),
             }),
         }
@@ -197,16 +204,21 @@ impl MemberClient {
     /// that moment.
     pub(super) async fn status(&self) -> Result<StatusAnswer, CallError> {
         let limit = self.inner.timeouts.call;
-        let answer = self
-            .run(Call::Status, limit, |mut c| async move { c.status().await })
-            .await;
+        let ask = || self.run(Call::Status, limit, |mut c| async move { c.status().await });
+        let mut answer = ask().await;
+        // A connection that broke is made anew and the question asked again,
+        // once: it changes nothing. When that breaks too, it is no accident.
+        if answer.as_ref().is_err_and(|e| e.broken) {
+            answer = ask().await;
+        }
         let answer = match answer {
             Ok(answer) => answer,
             Err(mut error) => {
                 if error.broken
-                    && let Some(why) = diagnose::explain(self.endpoint()).await
+                    && let Some((reason, why)) =
+                        diagnose::explain(self.endpoint(), &self.inner.http).await
                 {
-                    error.reason = Reason::EndpointUnusable;
+                    error.reason = reason;
                     error.message = format!("{}: {why}", error.message);
                 }
                 return Err(error);

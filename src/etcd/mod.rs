@@ -77,7 +77,7 @@ impl ClusterClient {
         let given = connection
             .endpoints
             .iter()
-            .map(|e| MemberClient::new(e.clone(), &credentials, connection.timeouts))
+            .map(|e| MemberClient::new(e.clone(), &credentials, &http, connection.timeouts))
             .collect();
         let learned = Mutex::default();
         Ok(ClusterClient {
@@ -127,6 +127,7 @@ impl ClusterClient {
         let Shared {
             connection,
             credentials,
+            http,
             ..
         } = &*self.shared;
         self.learned(|learned| {
@@ -134,7 +135,7 @@ impl ClusterClient {
                 .followed
                 .entry(endpoint)
                 .or_insert_with_key(|e| {
-                    MemberClient::new(e.clone(), credentials, connection.timeouts)
+                    MemberClient::new(e.clone(), credentials, http, connection.timeouts)
                 })
                 .clone()
         })

@@ -328,7 +328,7 @@ fn choose(
             }
             Err(e) => errors.push(match &seen.status {
                 // Status speaks of the same connection and knows more.
-                Err(status) if status.reason == Reason::EndpointUnusable => status.clone(),
+                Err(status) if status.reason != Reason::MemberUnreachable => status.clone(),
                 _ => e,
             }),
         }

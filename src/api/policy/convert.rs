@@ -4,7 +4,8 @@
 use jiff::Timestamp;
 
 use super::status::{
-    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome, RunStartStatus, SignalStatus,
+    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
+    RunStartStatus, SignalStatus,
 };
 use crate::api::StatusError;
 use crate::api::conditions::{self, ConditionStatus, types};
@@ -50,7 +51,10 @@ impl ClusterStatus {
             failure_level: *failure_level,
             run_starts: run_starts
                 .iter()
-                .map(|RunStart { name, at }| RunStartStatus { name: name.clone(), at: (*at).into() })
+                .map(|RunStart { name, at }| RunStartStatus {
+                    name: name.clone(),
+                    at: (*at).into(),
+                })
                 .collect(),
             accounted: accounted.clone(),
             observed_trigger: observed_trigger
@@ -93,7 +97,10 @@ impl TryFrom<&ClusterStatus> for ClusterState {
             run_starts: status
                 .run_starts
                 .iter()
-                .map(|start| RunStart { name: start.name.clone(), at: start.at.into() })
+                .map(|start| RunStart {
+                    name: start.name.clone(),
+                    at: start.at.into(),
+                })
                 .collect(),
             accounted: status.accounted.clone(),
             observed_trigger: status.observed_trigger.clone().map(|trigger| trigger.value),

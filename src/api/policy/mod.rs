@@ -17,7 +17,8 @@ mod convert;
 mod status;
 
 pub use status::{
-    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome, RunStartStatus, SignalOrigin, SignalStateStatus, SignalStatus,
+    ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
+    RunStartStatus, SignalOrigin, SignalStateStatus, SignalStatus,
 };
 
 /// Watches one signal of one cluster and starts a run when it fires.
