@@ -1,1 +1,324 @@
-//! (being written)
+//! The verdict of `defragd lint`: what the hosts refuse, and what they accept
+//! although it is probably not what its author meant.
+
+use std::fmt;
+
+use url::Url;
+
+use super::defrag::{LeaderModeSpec, RuleSpec, RunTemplate};
+use super::document::{Located, Object, Parsed};
+use super::policy::EtcdDefragPolicy;
+use super::target::EtcdTarget;
+use super::validate::{self, quoted};
+use crate::core::decide::{OnSilence, Policy};
+use crate::core::duration;
+use crate::core::rule::Rule;
+use crate::core::run::RunSpec;
+use crate::core::signal::{PrometheusSignal, Signal};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// The hosts refuse it.
+    Error,
+    /// The hosts accept it.
+    Warning,
+}
+
+impl Severity {
+    /// The word in front of the finding.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// One thing to say about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub severity: Severity,
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// The field; empty when the document as a whole is meant.
+    pub path: String,
+    /// What it is and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}: {}: ",
+            self.file,
+            self.line,
+            self.severity.as_str()
+        )?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Looks at all objects together. `sources` are the names in the administrator's
+/// file; without them, names of sources are not checked. Findings come file by
+/// file, and by line.
+pub fn lint(parsed: &Parsed, sources: Option<&[String]>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = parsed
+        .errors
+        .iter()
+        .map(|error| Finding {
+            severity: Severity::Error,
+            file: error.file.clone(),
+            line: error.line,
+            path: error.path.clone(),
+            message: error.message.clone(),
+        })
+        .collect();
+    for object in &parsed.objects {
+        let mut look = Look {
+            object,
+            findings: Vec::new(),
+        };
+        look.errors();
+        look.cluster(&parsed.objects);
+        match &object.value {
+            Object::Target(target) => look.target(target),
+            Object::Policy(spec) => {
+                if let Ok(policy) = validate::policy(spec) {
+                    look.policy(spec, &policy, sources);
+                }
+            }
+            Object::Run(spec) => {
+                if let Ok(run) = validate::run(spec) {
+                    look.run("spec", &spec.spec.run, &run);
+                }
+            }
+        }
+        findings.append(&mut look.findings);
+    }
+    // Stable: files keep the order in which they were first seen.
+    let mut files: Vec<String> = Vec::new();
+    for finding in &findings {
+        if !files.contains(&finding.file) {
+            files.push(finding.file.clone());
+        }
+    }
+    findings.sort_by_key(|f| (files.iter().position(|name| *name == f.file), f.line));
+    findings
+}
+
+/// One object and what is found in it.
+struct Look<'a> {
+    object: &'a Located<Object>,
+    findings: Vec<Finding>,
+}
+
+impl Look<'_> {
+    fn say(&mut self, severity: Severity, path: impl Into<String>, message: impl Into<String>) {
+        let path = path.into();
+        self.findings.push(Finding {
+            severity,
+            file: self.object.file.clone(),
+            line: self.object.line_of(&path),
+            path,
+            message: message.into(),
+        });
+    }
+
+    fn warn(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.say(Severity::Warning, path, message);
+    }
+
+    fn errors(&mut self) {
+        for error in self.object.value.errors() {
+            self.say(
+                Severity::Error,
+                error.path,
+                format!("{}; {}", error.problem, error.remedy),
+            );
+        }
+    }
+
+    /// The target may well live elsewhere: only a warning.
+    fn cluster(&mut self, objects: &[Located<Object>]) {
+        let name = match &self.object.value {
+            Object::Target(_) => return,
+            Object::Policy(policy) => policy.spec.cluster_ref.name.as_str(),
+            Object::Run(run) => run.spec.cluster_ref.name.as_str(),
+        };
+        let namespace = self.object.value.namespace();
+        let key = ("EtcdTarget", namespace, name);
+        if !name.is_empty() && !objects.iter().any(|o| o.value.key() == key) {
+            let message = format!(
+                "no EtcdTarget {} is among these files; check the name, or give its file too",
+                quoted(name)
+            );
+            self.warn("spec.clusterRef.name", message);
+        }
+    }
+
+    fn target(&mut self, target: &EtcdTarget) {
+        for (i, text) in target.spec.endpoints.iter().enumerate() {
+            let explicit = [":80", ":443"]
+                .iter()
+                .any(|port| text.trim_end_matches('/').ends_with(port));
+            if !explicit && Url::parse(text).is_ok_and(|url| url.has_host() && url.port().is_none())
+            {
+                let message = format!("{} has no port; etcd's is usually 2379", quoted(text));
+                self.warn(format!("spec.endpoints[{i}]"), message);
+            }
+        }
+    }
+
+    fn policy(&mut self, object: &EtcdDefragPolicy, policy: &Policy, sources: Option<&[String]>) {
+        match &policy.signal {
+            Signal::Prometheus(signal) => self.prometheus(signal, policy, sources),
+            Signal::Probe(rule) => {
+                let path = "spec.signal.probe.rule";
+                self.rule(
+                    path,
+                    object
+                        .spec
+                        .signal
+                        .probe
+                        .as_ref()
+                        .and_then(|p| p.rule.as_ref()),
+                );
+                if *rule == Rule::All {
+                    self.warn(
+                        path,
+                        "all always fires: a run starts after every cooldown, whether or not there is anything to \
+                         give back; give freeSpaceAbove",
+                    );
+                }
+            }
+        }
+        if let Some(fallback) = &object.spec.fallback {
+            self.rule(
+                "spec.fallback.probe.rule",
+                fallback.probe.as_ref().and_then(|p| p.rule.as_ref()),
+            );
+        }
+        if !policy.hold_for.is_zero() && policy.hold_for < policy.interval {
+            let message = format!(
+                "{} is shorter than the interval ({}), so two evaluations decide; lengthen it, or shorten the interval",
+                duration::format(policy.hold_for),
+                duration::format(policy.interval),
+            );
+            self.warn("spec.for", message);
+        }
+        for (path, on) in [
+            ("spec.noData", policy.no_data),
+            ("spec.onError", policy.on_error),
+        ] {
+            if on == OnSilence::Fire {
+                self.warn(
+                    path,
+                    "Fire starts runs while nothing is known about the cluster; prefer Fallback",
+                );
+            }
+        }
+        for (i, window) in policy.schedule.windows.iter().enumerate() {
+            if window.length() < policy.template.active_deadline {
+                let message = format!(
+                    "{} is shorter than the run's activeDeadline ({}), so a run can go on after the window has closed; \
+                     lengthen it, or set spec.runTemplate.activeDeadline",
+                    duration::format(window.length()),
+                    duration::format(policy.template.active_deadline),
+                );
+                self.warn(format!("spec.windows[{i}].length"), message);
+            }
+        }
+        if let Some(template) = &object.spec.run_template {
+            self.run("spec.runTemplate", template, &policy.template);
+            if policy.template.suspend {
+                self.warn(
+                    "spec.runTemplate.suspend",
+                    "every run waits until a person resumes it; to stop the policy, set spec.suspend",
+                );
+            }
+        }
+    }
+
+    fn prometheus(
+        &mut self,
+        signal: &PrometheusSignal,
+        policy: &Policy,
+        sources: Option<&[String]>,
+    ) {
+        const PATH: &str = "spec.signal.prometheus";
+        if let Some(sources) = sources
+            && !sources.contains(&signal.source)
+        {
+            let known = if sources.is_empty() {
+                "add it to sources in the configuration, which has none".to_owned()
+            } else {
+                format!(
+                    "use one of {}, or add it to the configuration",
+                    sources.join(", ")
+                )
+            };
+            let message = format!(
+                "{} is not a configured source; {known}",
+                quoted(&signal.source)
+            );
+            self.say(Severity::Error, format!("{PATH}.source"), message);
+        }
+        let hint = match &signal.threshold {
+            Some(threshold) => signal.query.unit_hint(threshold),
+            None => signal.query.alert_hint(),
+        };
+        if let Some(hint) = hint {
+            self.warn(format!("{PATH}.query"), hint.message);
+        }
+        if let Some(range) = signal.query.max_range()
+            && policy.cooldown < range
+        {
+            let message = format!(
+                "{} is shorter than the query's look-back ({}), so what was seen before a run can start the next one; \
+                 set it to at least {}",
+                duration::format(policy.cooldown),
+                duration::format(range),
+                duration::format(range),
+            );
+            self.warn("spec.cooldown", message);
+        }
+    }
+
+    /// `path` is that of the run's spec.
+    fn run(&mut self, path: &str, template: &RunTemplate, run: &RunSpec) {
+        self.rule(&format!("{path}.rule"), template.rule.as_ref());
+        if template.leader == Some(LeaderModeSpec::Skip) {
+            self.warn(
+                format!("{path}.leader"),
+                "Skip never defragments the leader, whose file grows until leadership moves by chance; \
+                 Move gives it its turn",
+            );
+        }
+        if let Some(timeout) = run.member_timeout.filter(|t| *t > run.active_deadline) {
+            let message = format!(
+                "{} is longer than activeDeadline ({}), which ends the run first; shorten it",
+                duration::format(timeout),
+                duration::format(run.active_deadline),
+            );
+            self.warn(format!("{path}.memberTimeout"), message);
+        }
+    }
+
+    fn rule(&mut self, path: &str, rule: Option<&RuleSpec>) {
+        if rule.is_some_and(|r| r.min_reclaim.is_some() && r.quota_usage_above.is_none()) {
+            self.warn(
+                format!("{path}.minReclaim"),
+                "without quotaUsageAbove it has no effect; remove it, or add quotaUsageAbove",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

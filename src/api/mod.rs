@@ -17,6 +17,8 @@ pub mod defrag;
 pub mod document;
 pub mod lint;
 pub mod policy;
+#[cfg(test)]
+mod roundtrip;
 pub mod scalar;
 mod schema;
 pub mod target;

@@ -33,9 +33,12 @@ pub(super) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
+/// The texts that `Percent::parse` reads.
+pub(super) const PERCENT: &str = "^[1-9][0-9]?%$";
+
 /// A whole percentage, 1 to 99.
 pub(super) fn percent(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "pattern": "^[1-9][0-9]?%$" })
+    json_schema!({ "type": "string", "pattern": PERCENT })
 }
 
 /// A duration that must not be zero: some digit of it is not.

@@ -17,13 +17,18 @@ pub struct Finished {
 
 /// True when the run's own time to live is over.
 pub fn expired(run: &Finished, now: Timestamp) -> bool {
-    run.ttl.is_some_and(|ttl| now >= run.at.checked_add(ttl).unwrap_or(Timestamp::MAX))
+    run.ttl
+        .is_some_and(|ttl| now >= run.at.checked_add(ttl).unwrap_or(Timestamp::MAX))
 }
 
 /// The names of runs to remove: those whose time to live is over, and those of
 /// one policy beyond its limits, oldest first. A hand-made run falls under its
 /// own time to live only.
-pub fn to_remove(runs: &[Finished], limit: impl Fn(&str) -> HistoryLimit, now: Timestamp) -> Vec<String> {
+pub fn to_remove(
+    runs: &[Finished],
+    limit: impl Fn(&str) -> HistoryLimit,
+    now: Timestamp,
+) -> Vec<String> {
     let mut newest_first: Vec<&Finished> = runs.iter().collect();
     newest_first.sort_by(|a, b| (b.at, &b.name).cmp(&(a.at, &a.name)));
     let mut kept: std::collections::BTreeMap<(&str, bool), u32> = std::collections::BTreeMap::new();
@@ -33,9 +38,15 @@ pub fn to_remove(runs: &[Finished], limit: impl Fn(&str) -> HistoryLimit, now: T
             remove.push(run.name.clone());
             continue;
         }
-        let Some(owner) = run.owner.as_deref() else { continue };
+        let Some(owner) = run.owner.as_deref() else {
+            continue;
+        };
         let limit = limit(owner);
-        let allowed = if run.succeeded { limit.successful } else { limit.failed };
+        let allowed = if run.succeeded {
+            limit.successful
+        } else {
+            limit.failed
+        };
         let count = kept.entry((owner, run.succeeded)).or_default();
         if *count >= allowed {
             remove.push(run.name.clone());
@@ -50,7 +61,13 @@ pub fn to_remove(runs: &[Finished], limit: impl Fn(&str) -> HistoryLimit, now: T
 mod tests {
     use super::*;
 
-    fn run(name: &str, owner: Option<&str>, succeeded: bool, second: i64, ttl: Option<i64>) -> Finished {
+    fn run(
+        name: &str,
+        owner: Option<&str>,
+        succeeded: bool,
+        second: i64,
+        ttl: Option<i64>,
+    ) -> Finished {
         Finished {
             name: name.to_owned(),
             owner: owner.map(str::to_owned),
@@ -73,8 +90,14 @@ mod tests {
             run("long", None, true, 90, Some(11)),
         ];
         let limit = |owner: &str| match owner {
-            "a" => HistoryLimit { successful: 2, failed: 1 },
-            _ => HistoryLimit { successful: 0, failed: 0 },
+            "a" => HistoryLimit {
+                successful: 2,
+                failed: 1,
+            },
+            _ => HistoryLimit {
+                successful: 0,
+                failed: 0,
+            },
         };
         let mut removed = to_remove(&runs, limit, Timestamp::from_second(100).unwrap());
         removed.sort();

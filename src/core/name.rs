@@ -10,9 +10,25 @@ const MAX_STEM: usize = 50;
 
 /// The run of one firing episode. `episode` is the recorded start of the
 /// episode, `after` the last run that counted when it began.
-pub fn of_episode(policy: &str, uid: &str, cluster: &str, episode: Timestamp, after: Option<&str>) -> String {
+pub fn of_episode(
+    policy: &str,
+    uid: &str,
+    cluster: &str,
+    episode: Timestamp,
+    after: Option<&str>,
+) -> String {
     let episode = episode.as_millisecond().to_string();
-    build(policy, &["episode", uid, policy, cluster, &episode, after.unwrap_or("")])
+    build(
+        policy,
+        &[
+            "episode",
+            uid,
+            policy,
+            cluster,
+            &episode,
+            after.unwrap_or(""),
+        ],
+    )
 }
 
 /// The run of one value of `spec.trigger`.
@@ -28,7 +44,11 @@ fn build(policy: &str, parts: &[&str]) -> String {
         hash.update(part.as_bytes());
     }
     let digest = hash.finalize();
-    let digest: String = digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = digest
+        .iter()
+        .take(5)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let stem: String = policy.chars().take(MAX_STEM).collect();
     format!("{}-{digest}", stem.trim_end_matches(['-', '.']))
 }
@@ -45,7 +65,13 @@ mod tests {
         for other in [
             of_episode("p", "u2", "ns/c", t, None),
             of_episode("p", "u", "ns/d", t, None),
-            of_episode("p", "u", "ns/c", Timestamp::from_second(1_700_000_001).unwrap(), None),
+            of_episode(
+                "p",
+                "u",
+                "ns/c",
+                Timestamp::from_second(1_700_000_001).unwrap(),
+                None,
+            ),
             of_episode("p", "u", "ns/c", t, Some("p-1")),
             of_trigger("p", "u", "ns/c", "now"),
         ] {
@@ -56,7 +82,13 @@ mod tests {
     #[test]
     fn names_are_valid_labels() {
         let t = Timestamp::UNIX_EPOCH;
-        for policy in ["a", "fragmented", &"x".repeat(253), "a.b-", &format!("{}-zzz", "y".repeat(49))] {
+        for policy in [
+            "a",
+            "fragmented",
+            &"x".repeat(253),
+            "a.b-",
+            &format!("{}-zzz", "y".repeat(49)),
+        ] {
             let name = of_episode(policy, "", "c", t, None);
             assert!(name.len() <= 63, "{name}");
             assert!(!name.contains("--") && !name.contains(".-"), "{name}");

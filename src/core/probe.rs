@@ -42,7 +42,9 @@ pub fn judge(rule: &Rule, seen: &Observation) -> Reading {
         match rule.judge(&numbers(status)) {
             Verdict::Due { why, .. } => due.push(format!("{}: {}", member.label(), why.message)),
             Verdict::NotDue { .. } => {}
-            Verdict::Unknown { message, .. } => unknown.push(format!("{}: {message}", member.label())),
+            Verdict::Unknown { message, .. } => {
+                unknown.push(format!("{}: {message}", member.label()))
+            }
         }
     }
     let partial = if silent.is_empty() {
@@ -50,10 +52,17 @@ pub fn judge(rule: &Rule, seen: &Observation) -> Reading {
     } else {
         format!(" (no answer from {})", silent.join("; "))
     };
-    #[expect(clippy::cast_precision_loss, reason = "shown to people and in a gauge, not compared")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "shown to people and in a gauge, not compared"
+    )]
     let value = largest.map(|bytes| bytes as f64);
     let reading = if !due.is_empty() {
-        Reading::new(SignalState::Firing, Reason::SignalFiring, format!("{}{partial}", due.join("; ")))
+        Reading::new(
+            SignalState::Firing,
+            Reason::SignalFiring,
+            format!("{}{partial}", due.join("; ")),
+        )
     } else if answered == 0 {
         Reading::error(Reason::ProbeFailed, format!("no voter answered{partial}"))
     } else if !silent.is_empty() {
@@ -63,7 +72,11 @@ pub fn judge(rule: &Rule, seen: &Observation) -> Reading {
             format!("none of the members that answered is due{partial}"),
         )
     } else if !unknown.is_empty() {
-        Reading::new(SignalState::NoData, Reason::NumbersUnknown, unknown.join("; "))
+        Reading::new(
+            SignalState::NoData,
+            Reason::NumbersUnknown,
+            unknown.join("; "),
+        )
     } else {
         Reading::new(
             SignalState::NotFiring,
@@ -82,15 +95,23 @@ pub fn emergency(declared: &Emergency, seen: &Observation) -> Option<String> {
     let members: Vec<&MemberView> = seen.members.iter().flatten().collect();
     if declared.no_space {
         let listed = seen.alarms.iter().flatten();
-        let told = members.iter().filter_map(|m| m.status.as_ref().ok()).flat_map(|s| &s.alarms);
-        if let Some(alarm) = listed.chain(told).find(|alarm| alarm.kind == AlarmKind::NoSpace) {
+        let told = members
+            .iter()
+            .filter_map(|m| m.status.as_ref().ok())
+            .flat_map(|s| &s.alarms);
+        if let Some(alarm) = listed
+            .chain(told)
+            .find(|alarm| alarm.kind == AlarmKind::NoSpace)
+        {
             return Some(format!("member {} has raised NOSPACE", alarm.member));
         }
     }
     let limit = declared.quota_usage_above?;
     members.iter().find_map(|member| {
         let status = member.status.as_ref().ok()?;
-        let Quota::Known { bytes, .. } = status.quota else { return None };
+        let Quota::Known { bytes, .. } = status.quota else {
+            return None;
+        };
         limit.is_exceeded_by(status.db_size, bytes).then(|| {
             format!(
                 "member {} has {} of a quota of {}, above {limit}",

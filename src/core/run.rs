@@ -74,7 +74,10 @@ pub struct Settle {
 
 impl Default for Settle {
     fn default() -> Self {
-        Settle { max_raft_lag: DEFAULT_MAX_RAFT_LAG, timeout: DEFAULT_SETTLE_TIMEOUT }
+        Settle {
+            max_raft_lag: DEFAULT_MAX_RAFT_LAG,
+            timeout: DEFAULT_SETTLE_TIMEOUT,
+        }
     }
 }
 
@@ -139,7 +142,10 @@ pub struct Note {
 
 impl Note {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Note { reason, message: message.into() }
+        Note {
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -180,7 +186,10 @@ impl Default for RunRecord {
 impl RunRecord {
     /// Bytes given back by all members whose sizes are known.
     pub fn reclaimed_bytes(&self) -> u64 {
-        self.members.iter().filter_map(MemberRecord::reclaimed).sum()
+        self.members
+            .iter()
+            .filter_map(MemberRecord::reclaimed)
+            .sum()
     }
 
     pub fn count(&self, outcome: Outcome) -> usize {
@@ -210,7 +219,10 @@ impl RunRecord {
 
     /// How many times the run has tried to move leadership without success.
     pub fn failed_transfers(&self) -> usize {
-        self.transfers.iter().filter(|t| t.outcome == TransferOutcome::Failed).count()
+        self.transfers
+            .iter()
+            .filter(|t| t.outcome == TransferOutcome::Failed)
+            .count()
     }
 }
 
@@ -241,13 +253,19 @@ impl MemberRecord {
     /// meanwhile gave back nothing.
     pub fn reclaimed(&self) -> Option<u64> {
         match (self.outcome, self.db_size_before, self.db_size_after) {
-            (Outcome::Defragmented, Some(before), Some(after)) => Some(before.saturating_sub(after)),
+            (Outcome::Defragmented, Some(before), Some(after)) => {
+                Some(before.saturating_sub(after))
+            }
             _ => None,
         }
     }
 
     pub fn label(&self) -> String {
-        if self.name.is_empty() { self.id.to_string() } else { format!("{} ({})", self.name, self.id) }
+        if self.name.is_empty() {
+            self.id.to_string()
+        } else {
+            format!("{} ({})", self.name, self.id)
+        }
     }
 
     pub(crate) fn settle(&mut self, outcome: Outcome, reason: Reason, message: impl Into<String>) {

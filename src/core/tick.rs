@@ -16,7 +16,9 @@ fn phase(question: &str, interval: i64) -> i64 {
 
 /// The first tick after `now`. Intervals below a millisecond count as one.
 pub fn next(now: Timestamp, interval: SignedDuration, question: &str) -> Timestamp {
-    let interval = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
+    let interval = i64::try_from(interval.as_millis())
+        .unwrap_or(i64::MAX)
+        .max(1);
     let phase = phase(question, interval);
     let since = (now.as_millisecond() - phase).rem_euclid(interval);
     let at = now.as_millisecond().saturating_add(interval - since);
@@ -51,6 +53,9 @@ mod tests {
             let ahead = next(now, interval, &format!("q{i}")).duration_since(now);
             buckets[usize::try_from((ahead.as_millis() - 1) / 10_000).unwrap()] += 1;
         }
-        assert!(buckets.iter().all(|n| (50..=150).contains(n)), "{buckets:?}");
+        assert!(
+            buckets.iter().all(|n| (50..=150).contains(n)),
+            "{buckets:?}"
+        );
     }
 }

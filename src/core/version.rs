@@ -13,13 +13,21 @@ pub struct Version {
 
 impl Version {
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
-        Version { major, minor, patch }
+        Version {
+            major,
+            minor,
+            patch,
+        }
     }
 
     /// Parses what Status reports, such as `3.5.21` or `3.6.0-rc.2`. `None` when
     /// it is not a version.
     pub fn parse(text: &str) -> Option<Self> {
-        let core = text.trim().trim_start_matches('v').split(['-', '+']).next()?;
+        let core = text
+            .trim()
+            .trim_start_matches('v')
+            .split(['-', '+'])
+            .next()?;
         let mut parts = core.split('.').map(|p| p.parse::<u32>().ok());
         let version = Version {
             major: parts.next()??,
@@ -88,7 +96,11 @@ mod tests {
         for patch in 0..=5 {
             assert!(Version::new(3, 5, patch).refusal().is_some(), "3.5.{patch}");
         }
-        for version in [Version::new(3, 5, 6), Version::new(3, 4, 0), Version::new(3, 6, 0)] {
+        for version in [
+            Version::new(3, 5, 6),
+            Version::new(3, 4, 0),
+            Version::new(3, 6, 0),
+        ] {
             assert_eq!(version.refusal(), None, "{version}");
         }
     }

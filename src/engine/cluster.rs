@@ -23,7 +23,10 @@ pub struct Link {
 
 impl Link {
     pub fn new(connection: Connection) -> Self {
-        Link { connection, client: None }
+        Link {
+            connection,
+            client: None,
+        }
     }
 
     /// Looks at the cluster once. That it cannot be reached is an observation too.
@@ -39,7 +42,10 @@ impl Link {
         };
         let seen = client.observe(now).await;
         if let Err(trouble) = &seen.members
-            && matches!(trouble.reason, Reason::PermissionDenied | Reason::EndpointUnusable)
+            && matches!(
+                trouble.reason,
+                Reason::PermissionDenied | Reason::EndpointUnusable
+            )
         {
             // Mended credentials are used at the next look.
             self.client = None;
@@ -48,7 +54,10 @@ impl Link {
     }
 
     fn unreachable(&self, at: Timestamp, message: String) -> Observation {
-        let trouble = Trouble { reason: Reason::EndpointUnusable, message };
+        let trouble = Trouble {
+            reason: Reason::EndpointUnusable,
+            message,
+        };
         Observation {
             at,
             members: Err(trouble.clone()),
@@ -68,17 +77,25 @@ impl Link {
         };
         let result = match act {
             Act::Defragment { member, timeout } => {
-                client.defragment(cluster, *member, timeout.unsigned_abs()).await
+                client
+                    .defragment(cluster, *member, timeout.unsigned_abs())
+                    .await
             }
             Act::MoveLeader { from, to } => client.move_leader(cluster, *from, *to).await,
             Act::Compact { member, revision } => {
-                client.compact(cluster, *member, *revision, COMPACTION_TIMEOUT).await
+                client
+                    .compact(cluster, *member, *revision, COMPACTION_TIMEOUT)
+                    .await
             }
             Act::Disarm { member, via } => client.disarm_no_space(cluster, *via, *member).await,
         };
         match result {
             Ok(done) => {
-                tracing::info!(?act, elapsed_ms = done.elapsed.as_millis(), "call succeeded");
+                tracing::info!(
+                    ?act,
+                    elapsed_ms = done.elapsed.as_millis(),
+                    "call succeeded"
+                );
                 ActResult::Done
             }
             Err(error) => {

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use crate::core::decide::{ClusterState, Policy};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord, RunSpec};
-use crate::etcd::Connection;
 use crate::core::view::{ClusterId, Observation};
+use crate::etcd::Connection;
 
 /// Namespace and name of an object; the kind is known from the context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

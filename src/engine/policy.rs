@@ -20,7 +20,10 @@ use crate::core::{probe, tick};
 use crate::signals::Sources;
 
 use super::cluster::Link;
-use super::host::{About, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView, RunView, TargetView};
+use super::host::{
+    About, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView, RunView,
+    TargetView,
+};
 use super::now;
 use super::run::{Shared, same_cluster, summary};
 
@@ -37,13 +40,19 @@ pub(super) struct PolicyShared<H> {
 }
 
 /// Works on one policy until it is gone or the process stops.
-pub(super) async fn work<H: Host>(shared: Arc<PolicyShared<H>>, key: ObjectKey, shutdown: CancellationToken) {
+pub(super) async fn work<H: Host>(
+    shared: Arc<PolicyShared<H>>,
+    key: ObjectKey,
+    shutdown: CancellationToken,
+) {
     let mut changes = shared.base.host.changes();
     let mut asked_at = now();
     loop {
         changes.mark_unchanged();
         let host = &*shared.base.host;
-        let Some(view) = host.policies().into_iter().find(|p| p.key == key) else { return };
+        let Some(view) = host.policies().into_iter().find(|p| p.key == key) else {
+            return;
+        };
         let before = fingerprint(host, &view);
         let due = match evaluate(&shared, &view, asked_at).await {
             Ok(due) => due,
@@ -54,7 +63,11 @@ pub(super) async fn work<H: Host>(shared: Arc<PolicyShared<H>>, key: ObjectKey, 
             }
         };
         loop {
-            let wait = due.map_or(Duration::MAX, |at| at.duration_since(now()).max(SignedDuration::ZERO).unsigned_abs());
+            let wait = due.map_or(Duration::MAX, |at| {
+                at.duration_since(now())
+                    .max(SignedDuration::ZERO)
+                    .unsigned_abs()
+            });
             tokio::select! {
                 () = tokio::time::sleep(wait) => {
                     asked_at = now();
@@ -85,7 +98,10 @@ fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
         (target.generation, target.spec.is_ok(), target.cluster_id).hash(&mut hasher);
     }
     if let Ok(runs) = host.runs() {
-        for run in runs.iter().filter(|r| same_cluster(&targets, &r.cluster, &view.cluster)) {
+        for run in runs
+            .iter()
+            .filter(|r| same_cluster(&targets, &r.cluster, &view.cluster))
+        {
             (&run.key, run.record.phase).hash(&mut hasher);
         }
     }
@@ -122,24 +138,41 @@ async fn evaluate<H: Host>(
     let readings = read(shared, &policy, &view.state, &target, asked_at).await;
     let ready = ready(&readings.primary);
     let decided = conclude(shared, view, &policy, &readings, &ready).await?;
-    Ok(Some(next_due(&policy, &readings.primary, decided.recheck, asked_at)))
+    Ok(Some(next_due(
+        &policy,
+        &readings.primary,
+        decided.recheck,
+        asked_at,
+    )))
 }
 
 fn find_target(targets: &[Arc<TargetView>], key: &ObjectKey) -> Result<Arc<TargetView>, Note> {
     let Some(target) = targets.iter().find(|t| t.key == *key) else {
-        return Err(Note::new(Reason::ClusterNotFound, format!("there is no EtcdTarget {key}")));
+        return Err(Note::new(
+            Reason::ClusterNotFound,
+            format!("there is no EtcdTarget {key}"),
+        ));
     };
     match &target.spec {
         Ok(_) => Ok(target.clone()),
-        Err(errors) => {
-            Err(Note::new(Reason::InvalidSpec, format!("EtcdTarget {key} is not valid: {errors}")))
-        }
+        Err(errors) => Err(Note::new(
+            Reason::InvalidSpec,
+            format!("EtcdTarget {key} is not valid: {errors}"),
+        )),
     }
 }
 
 /// The object stands as it is until it changes; what is remembered stays.
-async fn cannot_evaluate<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, note: Note) -> Result<(), HostError> {
-    let state = ClusterState { decision: Some(note.clone()), next_eligible: None, ..view.state.clone() };
+async fn cannot_evaluate<H: Host>(
+    shared: &PolicyShared<H>,
+    view: &PolicyView,
+    note: Note,
+) -> Result<(), HostError> {
+    let state = ClusterState {
+        decision: Some(note.clone()),
+        next_eligible: None,
+        ..view.state.clone()
+    };
     report(shared, view, &state, &note).await
 }
 
@@ -178,12 +211,19 @@ async fn read<H: Host>(
         }
         _ => None,
     };
-    let firing = [Some(&primary), fallback.as_ref()].into_iter().flatten().any(|r| r.state == SignalState::Firing);
+    let firing = [Some(&primary), fallback.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|r| r.state == SignalState::Firing);
     let emergency = match &policy.emergency {
         Some(declared) if firing => probe::emergency(declared, look(target, &mut seen).await),
         _ => None,
     };
-    Readings { primary, fallback, emergency }
+    Readings {
+        primary,
+        fallback,
+        emergency,
+    }
 }
 
 /// Observes the cluster once for one evaluation.
@@ -282,26 +322,48 @@ async fn create<H: Host>(
     run: &CreateRun,
 ) -> ClusterState {
     let at = now();
-    let new = NewRun { name: run.name.clone(), policy: view.clone(), cause: run.note.clone(), created_at: at };
+    let new = NewRun {
+        name: run.name.clone(),
+        policy: view.clone(),
+        cause: run.note.clone(),
+        created_at: at,
+    };
     let (note, warning) = match shared.base.host.create_run(new).await {
         Ok(Created::New) => {
-            event(shared, view, false, Note::new(Reason::RunCreated, format!("run {}: {}", run.name, run.note.message)));
+            event(
+                shared,
+                view,
+                false,
+                Note::new(
+                    Reason::RunCreated,
+                    format!("run {}: {}", run.name, run.note.message),
+                ),
+            );
             return created(policy, state, run, at);
         }
         Ok(Created::Adopted) => return created(policy, state, run, at),
         Ok(Created::Conflict) => (
             Note::new(
                 Reason::NameConflict,
-                format!("a run {} exists that this policy did not make; remove or rename it", run.name),
+                format!(
+                    "a run {} exists that this policy did not make; remove or rename it",
+                    run.name
+                ),
             ),
             true,
         ),
-        Err(error) => (Note::new(Reason::CreateFailed, format!("run {}: {error}", run.name)), true),
+        Err(error) => (
+            Note::new(Reason::CreateFailed, format!("run {}: {error}", run.name)),
+            true,
+        ),
     };
     if view.state.decision.as_ref() != Some(&note) {
         event(shared, view, warning, note.clone());
     }
-    ClusterState { decision: Some(note), ..state }
+    ClusterState {
+        decision: Some(note),
+        ..state
+    }
 }
 
 /// Stores what is remembered, and tells what changed.
@@ -313,7 +375,11 @@ async fn report<H: Host>(
 ) -> Result<(), HostError> {
     announce(shared, view, state);
     shared.base.telemetry.policy_evaluated(&view.key, state);
-    let report = PolicyReport { generation: view.generation, state: state.clone(), ready: ready.clone() };
+    let report = PolicyReport {
+        generation: view.generation,
+        state: state.clone(),
+        ready: ready.clone(),
+    };
     shared.base.host.record_policy(&view.key, &report).await
 }
 
@@ -321,7 +387,11 @@ fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &Cluste
     let old = &view.state;
     if old.fallback_active != state.fallback_active {
         let note = if state.fallback_active {
-            let why = state.signal.as_ref().map(|s| s.message.clone()).unwrap_or_default();
+            let why = state
+                .signal
+                .as_ref()
+                .map(|s| s.message.clone())
+                .unwrap_or_default();
             Note::new(Reason::FallbackActive, why)
         } else {
             Note::new(Reason::FallbackEnded, Reason::FallbackEnded.sentence())
@@ -329,7 +399,10 @@ fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &Cluste
         event(shared, view, state.fallback_active, note);
     }
     if old.failure_level < DEGRADED_AFTER && state.failure_level >= DEGRADED_AFTER {
-        let note = Note::new(Reason::Degraded, format!("{} runs in a row failed", state.failure_level));
+        let note = Note::new(
+            Reason::Degraded,
+            format!("{} runs in a row failed", state.failure_level),
+        );
         event(shared, view, true, note);
     }
     let reason = |state: &ClusterState| state.decision.as_ref().map(|note| note.reason);
@@ -341,19 +414,30 @@ fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &Cluste
 }
 
 fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, note: Note) {
-    shared.base.host.event(Event { about: About::Policy(view.key.clone()), warning, note });
+    shared.base.host.event(Event {
+        about: About::Policy(view.key.clone()),
+        warning,
+        note,
+    });
 }
 
 /// The next tick of the question, or earlier when the decision asks for it, or
 /// later when the source does.
-fn next_due(policy: &Policy, primary: &Reading, recheck: Option<Timestamp>, asked_at: Timestamp) -> Timestamp {
+fn next_due(
+    policy: &Policy,
+    primary: &Reading,
+    recheck: Option<Timestamp>,
+    asked_at: Timestamp,
+) -> Timestamp {
     let now = now();
     let question = match &policy.signal {
         Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
         Signal::Probe(_) => String::from("probe"),
     };
     let tick = tick::next(now, policy.interval, &question);
-    let mut due = recheck.filter(|at| *at > now).map_or(tick, |at| at.min(tick));
+    let mut due = recheck
+        .filter(|at| *at > now)
+        .map_or(tick, |at| at.min(tick));
     if primary.reason.is_configuration() {
         due = due.max(asked_at.checked_add(CONFIGURATION_PAUSE).unwrap_or(due));
     }

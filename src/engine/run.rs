@@ -26,7 +26,12 @@ pub(super) struct Shared<H> {
 /// True when both names stand for one cluster: the same target, or two targets
 /// of which the cluster id is known to be the same.
 pub(super) fn same_cluster(targets: &[Arc<TargetView>], a: &ObjectKey, b: &ObjectKey) -> bool {
-    let id = |key: &ObjectKey| targets.iter().find(|t| t.key == *key).and_then(|t| t.cluster_id);
+    let id = |key: &ObjectKey| {
+        targets
+            .iter()
+            .find(|t| t.key == *key)
+            .and_then(|t| t.cluster_id)
+    };
     a == b || matches!((id(a), id(b)), (Some(a), Some(b)) if a == b)
 }
 
@@ -37,7 +42,9 @@ pub(super) fn holder<'a>(
     cluster: &ObjectKey,
 ) -> Option<&'a Arc<RunView>> {
     runs.iter()
-        .filter(|run| !run.record.phase.is_terminal() && same_cluster(targets, &run.cluster, cluster))
+        .filter(|run| {
+            !run.record.phase.is_terminal() && same_cluster(targets, &run.cluster, cluster)
+        })
         .min_by_key(|run| (run.record.started_at.is_none(), run.created_at, &run.key))
 }
 
@@ -47,7 +54,10 @@ pub(super) fn summary(run: &RunView, policy: &ObjectKey) -> RunSummary {
     let end = record.phase.is_terminal().then(|| RunEnd {
         at: record.completed_at.unwrap_or(run.created_at),
         succeeded: record.phase == Phase::Complete,
-        reason: record.result.as_ref().map_or(Reason::RunVanished, |note| note.reason),
+        reason: record
+            .result
+            .as_ref()
+            .map_or(Reason::RunVanished, |note| note.reason),
         reclaimed: record.reclaimed_bytes(),
         touched: record.touched(),
     });
@@ -61,7 +71,11 @@ pub(super) fn summary(run: &RunView, policy: &ObjectKey) -> RunSummary {
 }
 
 /// Works on one run until it is over, gone, or the process stops.
-pub(super) async fn work<H: Host>(shared: Arc<Shared<H>>, key: ObjectKey, shutdown: CancellationToken) {
+pub(super) async fn work<H: Host>(
+    shared: Arc<Shared<H>>,
+    key: ObjectKey,
+    shutdown: CancellationToken,
+) {
     let mut changes = shared.host.changes();
     loop {
         changes.mark_unchanged();
@@ -96,8 +110,12 @@ enum Stand {
 }
 
 fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
-    let Ok(runs) = host.runs() else { return Stand::Waiting };
-    let Some(run) = runs.iter().find(|run| run.key == *key) else { return Stand::Over };
+    let Ok(runs) = host.runs() else {
+        return Stand::Waiting;
+    };
+    let Some(run) = runs.iter().find(|run| run.key == *key) else {
+        return Stand::Over;
+    };
     if run.record.phase.is_terminal() {
         return Stand::Over;
     }
@@ -113,11 +131,17 @@ fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
     }
     let targets = host.targets();
     let Some(target) = targets.iter().find(|t| t.key == run.cluster) else {
-        let note = Note::new(Reason::ClusterNotFound, format!("there is no EtcdTarget {}", run.cluster));
+        let note = Note::new(
+            Reason::ClusterNotFound,
+            format!("there is no EtcdTarget {}", run.cluster),
+        );
         return Stand::Blocked(run.clone(), note);
     };
     if let Err(errors) = &target.spec {
-        let note = Note::new(Reason::InvalidSpec, format!("EtcdTarget {} is not valid: {errors}", target.key));
+        let note = Note::new(
+            Reason::InvalidSpec,
+            format!("EtcdTarget {} is not valid: {errors}", target.key),
+        );
         return Stand::Blocked(run.clone(), note);
     }
     match holder(&runs, &targets, &run.cluster) {
@@ -127,8 +151,15 @@ fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
 }
 
 async fn show_block<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) {
-    let record = RunRecord { gate: Some(note), ..run.record.clone() };
-    if let Err(error) = shared.host.record_run(&run.key, run.generation, &record).await {
+    let record = RunRecord {
+        gate: Some(note),
+        ..run.record.clone()
+    };
+    if let Err(error) = shared
+        .host
+        .record_run(&run.key, run.generation, &record)
+        .await
+    {
         tracing::error!(run = %run.key, %error, "unable to store why the run waits");
     }
 }
@@ -139,7 +170,11 @@ async fn refuse<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) -> bool 
     record.phase = Phase::Failed;
     record.completed_at = Some(now());
     record.result = Some(note);
-    match shared.host.record_run(&run.key, run.generation, &record).await {
+    match shared
+        .host
+        .record_run(&run.key, run.generation, &record)
+        .await
+    {
         Ok(()) => {
             finished(shared, run, &record);
             true
@@ -157,12 +192,28 @@ async fn attend<H: Host>(
     target: &Arc<TargetView>,
     shutdown: &CancellationToken,
 ) {
-    let (Ok(spec), Ok(connection)) = (&run.spec, &target.spec) else { return };
-    let (give, orders) = watch::channel(Orders { spec: (**spec).clone(), control: Control::default() });
+    let (Ok(spec), Ok(connection)) = (&run.spec, &target.spec) else {
+        return;
+    };
+    let (give, orders) = watch::channel(Orders {
+        spec: (**spec).clone(),
+        control: Control::default(),
+    });
     let follower = tokio::spawn(follow(shared.host.clone(), run.key.clone(), give));
     let mut link = Link::new((**connection).clone());
-    let mut recorder = HostRecorder { host: &*shared.host, run, generation: run.generation };
-    let driven = drive(&mut link, run.record.clone(), orders, &mut recorder, shutdown).await;
+    let mut recorder = HostRecorder {
+        host: &*shared.host,
+        run,
+        generation: run.generation,
+    };
+    let driven = drive(
+        &mut link,
+        run.record.clone(),
+        orders,
+        &mut recorder,
+        shutdown,
+    )
+    .await;
     follower.abort();
     if let Driven::Finished(record) = driven {
         finished(shared, run, &record);
@@ -183,8 +234,10 @@ async fn follow<H: Host>(host: Arc<H>, key: ObjectKey, give: watch::Sender<Order
                 wanted.spec = (*spec).clone();
             }
             if deleting {
-                wanted.control.stop =
-                    Some(Note::new(Reason::Interrupted, "the run was removed; it ended after the member in progress"));
+                wanted.control.stop = Some(Note::new(
+                    Reason::Interrupted,
+                    "the run was removed; it ended after the member in progress",
+                ));
             }
             let modified = wanted != *orders;
             *orders = wanted;
@@ -201,17 +254,26 @@ struct HostRecorder<'a, H> {
 
 impl<H: Host> Recorder for HostRecorder<'_, H> {
     async fn record(&mut self, record: &RunRecord, _step: &Step) -> Result<(), HostError> {
-        self.host.record_run(&self.run.key, self.generation, record).await
+        self.host
+            .record_run(&self.run.key, self.generation, record)
+            .await
     }
 }
 
 fn finished<H: Host>(shared: &Shared<H>, run: &RunView, record: &RunRecord) {
     shared.telemetry.run_finished(&run.key, record);
-    for member in record.members.iter().filter(|m| m.outcome == Outcome::Failed) {
+    for member in record
+        .members
+        .iter()
+        .filter(|m| m.outcome == Outcome::Failed)
+    {
         shared.host.event(Event {
             about: About::Run(run.key.clone()),
             warning: true,
-            note: Note::new(member.reason, format!("member {}: {}", member.label(), member.message)),
+            note: Note::new(
+                member.reason,
+                format!("member {}: {}", member.label(), member.message),
+            ),
         });
     }
     if let Some(note) = &record.result {

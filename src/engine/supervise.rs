@@ -37,9 +37,16 @@ pub struct Engine<H> {
 
 impl<H: Host> Engine<H> {
     pub fn new(host: Arc<H>, sources: Arc<Sources>, telemetry: Arc<Telemetry>) -> Self {
-        let shared = || Shared { host: host.clone(), telemetry: telemetry.clone() };
+        let shared = || Shared {
+            host: host.clone(),
+            telemetry: telemetry.clone(),
+        };
         Engine {
-            policies: Arc::new(PolicyShared { base: shared(), sources, creating: Arc::new(Mutex::new(())) }),
+            policies: Arc::new(PolicyShared {
+                base: shared(),
+                sources,
+                creating: Arc::new(Mutex::new(())),
+            }),
             others: Arc::new(shared()),
         }
     }
@@ -51,6 +58,7 @@ impl<H: Host> Engine<H> {
         let mut workers: BTreeMap<Work, (JoinHandle<()>, CancellationToken)> = BTreeMap::new();
         while !shutdown.is_cancelled() {
             changes.mark_unchanged();
+            self.others.telemetry.round(now());
             self.align(&mut workers, &shutdown).await;
             self.tidy().await;
             tokio::select! {
@@ -79,15 +87,23 @@ impl<H: Host> Engine<H> {
             .map(|(work, _)| work.clone())
             .collect();
         for work in gone {
-            let Some((handle, cancel)) = workers.remove(&work) else { continue };
+            let Some((handle, cancel)) = workers.remove(&work) else {
+                continue;
+            };
             cancel.cancel();
-            if handle.is_finished() && let Err(error) = handle.await {
+            if handle.is_finished()
+                && let Err(error) = handle.await
+            {
                 self.others.telemetry.error("worker");
                 tracing::error!(?work, %error, "a worker ended badly, it is started again");
             }
             match &work {
-                Work::Policy(key) if !wanted.contains(&work) => self.others.telemetry.forget_policy(key),
-                Work::Target(key) if !wanted.contains(&work) => self.others.telemetry.forget_target(key),
+                Work::Policy(key) if !wanted.contains(&work) => {
+                    self.others.telemetry.forget_policy(key)
+                }
+                Work::Target(key) if !wanted.contains(&work) => {
+                    self.others.telemetry.forget_target(key)
+                }
                 _ => {}
             }
         }
@@ -97,8 +113,12 @@ impl<H: Host> Engine<H> {
             }
             let cancel = shutdown.child_token();
             let handle = match work.clone() {
-                Work::Policy(key) => tokio::spawn(policy::work(self.policies.clone(), key, cancel.clone())),
-                Work::Target(key) => tokio::spawn(target::work(self.others.clone(), key, cancel.clone())),
+                Work::Policy(key) => {
+                    tokio::spawn(policy::work(self.policies.clone(), key, cancel.clone()))
+                }
+                Work::Target(key) => {
+                    tokio::spawn(target::work(self.others.clone(), key, cancel.clone()))
+                }
                 Work::Run(key) => tokio::spawn(run::work(self.others.clone(), key, cancel.clone())),
             };
             workers.insert(work, (handle, cancel));
@@ -107,10 +127,19 @@ impl<H: Host> Engine<H> {
 
     fn wanted(&self) -> BTreeSet<Work> {
         let host = &self.others.host;
-        let policies = host.policies().into_iter().map(|p| Work::Policy(p.key.clone()));
-        let targets = host.targets().into_iter().map(|t| Work::Target(t.key.clone()));
+        let policies = host
+            .policies()
+            .into_iter()
+            .map(|p| Work::Policy(p.key.clone()));
+        let targets = host
+            .targets()
+            .into_iter()
+            .map(|t| Work::Target(t.key.clone()));
         let runs = host.runs().unwrap_or_default();
-        let runs = runs.iter().filter(|r| !r.record.phase.is_terminal()).map(|r| Work::Run(r.key.clone()));
+        let runs = runs
+            .iter()
+            .filter(|r| !r.record.phase.is_terminal())
+            .map(|r| Work::Run(r.key.clone()));
         policies.chain(targets).chain(runs).collect()
     }
 
@@ -146,8 +175,14 @@ fn overdue(runs: &[Arc<RunView>], limit: impl Fn(&str) -> HistoryLimit) -> BTree
             owner: run.owner.as_ref().map(ToString::to_string),
             succeeded: run.record.phase == Phase::Complete,
             at: run.record.completed_at.unwrap_or(run.created_at),
-            ttl: run.spec.as_ref().ok().and_then(|spec| spec.ttl_after_finished),
+            ttl: run
+                .spec
+                .as_ref()
+                .ok()
+                .and_then(|spec| spec.ttl_after_finished),
         })
         .collect();
-    history::to_remove(&finished, limit, now()).into_iter().collect()
+    history::to_remove(&finished, limit, now())
+        .into_iter()
+        .collect()
 }

@@ -19,11 +19,17 @@ use super::run::{Shared, same_cluster};
 const INTERVAL: Duration = Duration::from_secs(30);
 
 /// Works on one target until it is gone or the process stops.
-pub(super) async fn work<H: Host>(shared: Arc<Shared<H>>, key: ObjectKey, shutdown: CancellationToken) {
+pub(super) async fn work<H: Host>(
+    shared: Arc<Shared<H>>,
+    key: ObjectKey,
+    shutdown: CancellationToken,
+) {
     let mut changes = shared.host.changes();
     loop {
         changes.mark_unchanged();
-        let Some(target) = shared.host.targets().into_iter().find(|t| t.key == key) else { return };
+        let Some(target) = shared.host.targets().into_iter().find(|t| t.key == key) else {
+            return;
+        };
         let generation = target.generation;
         if !being_swept(&*shared.host, &key) {
             look(&shared, &target).await;
@@ -60,7 +66,10 @@ async fn look<H: Host>(shared: &Shared<H>, target: &TargetView) {
         Ok(connection) => {
             let seen = Link::new((**connection).clone()).observe(now()).await;
             // The same gate that a run would meet; what only a run may accept is accepted.
-            let spec = RunSpec { allow_single_member: true, ..RunSpec::default() };
+            let spec = RunSpec {
+                allow_single_member: true,
+                ..RunSpec::default()
+            };
             let ready = match sweep::gate(&spec, &RunRecord::default(), &seen) {
                 Ok(()) => Note::new(Reason::ClusterHealthy, Reason::ClusterHealthy.sentence()),
                 Err(closed) => closed.note,
@@ -71,7 +80,11 @@ async fn look<H: Host>(shared: &Shared<H>, target: &TargetView) {
     if let Some(seen) = &seen {
         shared.telemetry.target_observed(&target.key, seen);
     }
-    let report = TargetReport { generation: target.generation, ready, seen };
+    let report = TargetReport {
+        generation: target.generation,
+        ready,
+        seen,
+    };
     if let Err(error) = shared.host.record_target(&target.key, &report).await {
         shared.telemetry.error("target");
         tracing::error!(target = %target.key, %error, "unable to store what was seen of the target");

@@ -73,7 +73,8 @@ pub(super) struct ListAnswer {
 
 /// An answer to AlarmList.
 pub(super) struct AlarmAnswer {
-    pub(super) from: Identity,
+    /// Not said by etcd 3.4, whose answer has no header.
+    pub(super) from: Option<Identity>,
     pub(super) alarms: BTreeSet<Alarm>,
 }
 
@@ -294,7 +295,7 @@ impl MemberClient {
             })
             .collect();
         Ok(AlarmAnswer {
-            from: self.identity(Call::AlarmList, answer.header())?,
+            from: self.identity(Call::AlarmList, answer.header()).ok(),
             alarms,
         })
     }

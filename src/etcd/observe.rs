@@ -100,7 +100,7 @@ impl ClusterClient {
             Err(trouble) => Err(trouble),
         };
         let alarms = alarms.map(|answer| {
-            cluster_ids.insert(answer.from.cluster);
+            cluster_ids.extend(answer.from.map(|from| from.cluster));
             answer.alarms
         });
         Observation {

@@ -1,1 +1,5 @@
+//! Where objects live.
 
+pub mod config;
+mod connection;
+pub mod standalone;

@@ -141,17 +141,19 @@ async fn no_space(version: EtcdVersion) {
     assert!(cluster.fill(16 << 20, 256 << 10).await.is_err());
 
     // R38: both the list and Status say it.
-    let seen = observe(&client).await;
-    let alarms = seen.alarms.clone().unwrap();
-    assert!(!alarms.is_empty());
+    let alarms = eventually(DEADLINE, "every member to know every alarm", async || {
+        let seen = observe(&client).await;
+        let alarms = seen.alarms.clone().ok()?;
+        let known = (0..3).all(|i| status(&seen, id(&cluster, i)).alarms == alarms);
+        let quiet = (0..3).all(|i| status(&seen, id(&cluster, i)).errors.is_empty());
+        (known && quiet && !alarms.is_empty()).then_some(alarms)
+    })
+    .await
+    .unwrap();
     assert!(
         alarms.iter().all(|a| a.kind == AlarmKind::NoSpace),
         "{alarms:?}"
     );
-    for i in 0..3 {
-        assert_eq!(status(&seen, id(&cluster, i)).alarms, alarms);
-        assert!(status(&seen, id(&cluster, i)).errors.is_empty());
-    }
 
     // R41: room first, then disarm.
     let leader = cluster.leader().await.unwrap();
@@ -169,16 +171,18 @@ async fn no_space(version: EtcdVersion) {
         .compact(cluster_id(&cluster), via, revision, LIMIT)
         .await
         .unwrap();
+    // The followers compact in their own time, and an idle member does not
+    // show what it has freed, so the file is what tells.
     for i in 0..3 {
-        eventually(DEADLINE, "the member to have freed its pages", async || {
-            status(&observe(&client).await, id(&cluster, i)).reclaimable() > Some(4 << 20)
+        eventually(DEADLINE, "the member to have room", async || {
+            let done = client
+                .defragment(cluster_id(&cluster), id(&cluster, i), LIMIT)
+                .await;
+            done.unwrap();
+            status(&observe(&client).await, id(&cluster, i)).db_size < 4 << 20
         })
         .await
         .unwrap();
-        client
-            .defragment(cluster_id(&cluster), id(&cluster, i), LIMIT)
-            .await
-            .unwrap();
     }
     for Alarm { member, .. } in alarms {
         // Through another member than the one that raised it.
@@ -226,11 +230,8 @@ async fn r62_a_learner_refuses_a_defragmentation() {
         .defragment(cluster_id(&cluster), learner, LIMIT)
         .await
         .unwrap_err();
-    assert_eq!(
-        error.kind,
-        CallErrorKind::Refused(Code::Unavailable),
-        "{error}"
-    );
+    // The code differs between versions, the text does not.
+    assert!(matches!(error.kind, CallErrorKind::Refused(_)), "{error:?}");
     assert!(
         error.message.contains("not supported for learner"),
         "{error}"

@@ -8,7 +8,9 @@ use serde_json::{Map, Number, Value};
 
 use super::lines::join;
 use crate::api::scalar::IntOrString;
+use crate::api::schema::PERCENT;
 use crate::api::validate::{FieldError, quoted};
+use crate::core::duration;
 
 /// Fields of `metadata` that a person may write or that an export carries.
 const METADATA: [&str; 15] = [
@@ -33,8 +35,9 @@ const TOP: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 /// Nested deeper than any field of ours.
 const MAX_DEPTH: usize = 32;
 
-/// How alike two names must be for one to be a slip of the other.
-const ALIKE: f64 = 0.8;
+/// How alike two names must be for one to be a slip of the other: about one
+/// wrong, missing or swapped letter in three.
+const ALIKE: f64 = 0.65;
 
 /// YAML has values that JSON, and so the API, has not.
 pub(super) fn to_json(
@@ -114,6 +117,15 @@ fn convert(
     }
 }
 
+/// What an unknown field is said to be.
+const UNKNOWN: &str = "the field is unknown";
+
+/// True when the only fault is fields that nobody reads. The others can still
+/// be judged.
+pub(super) fn only_unknown(errors: &[FieldError]) -> bool {
+    errors.iter().all(|error| error.problem == UNKNOWN)
+}
+
 /// Checks a whole object against the schema of its spec. The status is left
 /// alone: it is not read from files.
 pub(super) fn check(object: &Value, spec: &Value, errors: &mut Vec<FieldError>) {
@@ -124,6 +136,12 @@ pub(super) fn check(object: &Value, spec: &Value, errors: &mut Vec<FieldError>) 
             for name in ["name", "namespace"] {
                 match metadata.get(name) {
                     Some(Value::String(text)) if !text.is_empty() => {}
+                    Some(Value::String(_)) => errors.push(FieldError::new(
+                        join("metadata", name),
+                        "",
+                        "it is empty",
+                        "write a name",
+                    )),
                     None if name == "namespace" => {}
                     None => errors.push(missing("metadata.name")),
                     Some(other) => errors.push(wrong_type(
@@ -273,10 +291,10 @@ fn walk(path: &str, value: &Value, schema: &Value, errors: &mut Vec<FieldError>)
             ));
         }
         ("string", Value::Number(number)) => {
-            let remedy = if schema["pattern"].as_str() == Some(crate::core::duration::PATTERN) {
-                format!("add a unit, such as \"{number}s\"")
-            } else {
-                format!("put it in quotes: \"{number}\"")
+            let remedy = match schema["pattern"].as_str() {
+                Some(duration::PATTERN) => format!("add a unit, such as \"{number}s\""),
+                Some(PERCENT) => format!("write it with a percent sign, such as \"{number}%\""),
+                _ => format!("put it in quotes: \"{number}\""),
             };
             errors.push(wrong_type(path, value, "a text", &remedy));
         }
@@ -315,12 +333,7 @@ fn known(path: &str, object: &Value, names: &[&str], errors: &mut Vec<FieldError
             || format!("remove it, or write one of {}", names.join(", ")),
             |name| format!("did you mean {name:?}?"),
         );
-        errors.push(FieldError::new(
-            join(path, field),
-            "",
-            "the field is unknown",
-            remedy,
-        ));
+        errors.push(FieldError::new(join(path, field), "", UNKNOWN, remedy));
     }
 }
 
@@ -329,7 +342,12 @@ pub(super) fn meant<'a>(slip: &str, names: &[&'a str]) -> Option<&'a str> {
     let slip = slip.to_lowercase();
     names
         .iter()
-        .map(|name| (strsim::jaro_winkler(&slip, &name.to_lowercase()), *name))
+        .map(|name| {
+            (
+                strsim::normalized_damerau_levenshtein(&slip, &name.to_lowercase()),
+                *name,
+            )
+        })
         .filter(|(likeness, _)| *likeness >= ALIKE)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, name)| name)

@@ -10,6 +10,8 @@ use saphyr_parser::{Event, Parser};
 pub(super) struct Lines {
     first: usize,
     by_path: BTreeMap<String, usize>,
+    /// A field that stands a second time, and the line where it does.
+    twice: Option<(String, usize)>,
 }
 
 /// What encloses the next event.
@@ -25,10 +27,7 @@ impl Lines {
     /// early, the rest of the fields get the line of what is around them.
     /// `before` is the number of lines in front of the document.
     pub(super) fn of_document(text: &str, before: usize) -> Lines {
-        let mut lines = Lines {
-            first: 0,
-            by_path: BTreeMap::new(),
-        };
+        let mut lines = Lines::default();
         let mut stack: Vec<Frame> = Vec::new();
         let mut parser = Parser::new_from_str(text);
         while let Some(Ok((event, span))) = parser.next_event() {
@@ -60,7 +59,11 @@ impl Lines {
                     None => {
                         if let Event::Scalar(key, ..) = &event {
                             let field = join(path, key);
-                            lines.by_path.insert(field.clone(), line);
+                            if lines.by_path.contains_key(&field) {
+                                lines.twice.get_or_insert((field.clone(), line));
+                            } else {
+                                lines.by_path.insert(field.clone(), line);
+                            }
                             *next = Some(field);
                             continue;
                         }
@@ -84,6 +87,12 @@ impl Lines {
     /// The first line with content.
     pub(super) fn first(&self) -> usize {
         self.first
+    }
+
+    /// The first field that stands twice in one object: path, line, first line.
+    pub(super) fn twice(&self) -> Option<(&str, usize, usize)> {
+        let (path, line) = self.twice.as_ref()?;
+        Some((path, *line, self.of(path)?))
     }
 
     /// The line of a field, or of the nearest field around it.

@@ -101,6 +101,16 @@ impl<T> Located<T> {
     }
 }
 
+impl Located<Object> {
+    /// Everything that [`super::validate`] has against the object, by line.
+    pub fn errors(&self) -> Vec<DocumentError> {
+        let mut errors: Vec<DocumentError> =
+            self.value.errors().iter().map(|e| self.locate(e)).collect();
+        errors.sort_by_key(|e| e.line);
+        errors
+    }
+}
+
 /// What is wrong with a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
@@ -233,27 +243,34 @@ fn object(
         path: path.to_owned(),
         message,
     };
+    let lines = Lines::of_document(text, before);
     let value: serde_yaml::Value = serde_yaml::from_str(text).map_err(|e| {
-        let line = before + e.location().map_or(1, |at| at.line().max(1));
-        vec![error(
-            line,
-            "",
-            format!("not YAML: {e}; correct the syntax"),
-        )]
+        vec![match lines.twice() {
+            Some((path, line, first)) => error(
+                line,
+                path,
+                format!("the field is given twice, first at line {first}; remove one of them"),
+            ),
+            None => {
+                let line = before + e.location().map_or(1, |at| at.line().max(1));
+                error(line, "", format!("not YAML: {e}; correct the syntax"))
+            }
+        }]
     })?;
     if value.is_null() {
         return Ok(None);
     }
-    let lines = Lines::of_document(text, before);
     let start = lines.first();
     let located = |errors: Vec<FieldError>| -> Vec<DocumentError> {
-        errors
+        let mut located: Vec<DocumentError> = errors
             .into_iter()
             .map(|e| {
                 let line = lines.of(&e.path).unwrap_or(start);
                 error(line, &e.path, format!("{}; {}", e.problem, e.remedy))
             })
-            .collect()
+            .collect();
+        located.sort_by_key(|e| e.line);
+        located
     };
     let mut errors = Vec::new();
     let mut value = fields::to_json(&value, "", &mut errors);
@@ -266,8 +283,9 @@ fn object(
     let Some((kind, schema)) = schema else {
         return Err(located(errors));
     };
+    let kind = kind.clone();
     fields::check(&value, schema, &mut errors);
-    if !errors.is_empty() {
+    if !fields::only_unknown(&errors) {
         return Err(located(errors));
     }
     // A status in a manifest is a copy of what a host wrote once; the host's own
@@ -281,6 +299,10 @@ fn object(
         _ => decode(value).map(|object| Object::Run(Box::new(object))),
     };
     let value = decoded.map_err(|e| located(vec![e]))?;
+    if !errors.is_empty() {
+        errors.extend(value.errors());
+        return Err(located(errors));
+    }
     Ok(Some(Located {
         value,
         file: file.to_owned(),

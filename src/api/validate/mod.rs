@@ -56,7 +56,9 @@ impl FieldError {
         remedy: &str,
     ) -> Self {
         let message = error.to_string();
-        let (problem, remedy) = match message.rsplit_once(", want ") {
+        let wanted = [", want ", ", wanted "];
+        let split = wanted.iter().find_map(|w| message.rsplit_once(w));
+        let (problem, remedy) = match split {
             Some((problem, wanted)) => (problem.to_owned(), format!("write {wanted}")),
             None => (message, remedy.to_owned()),
         };

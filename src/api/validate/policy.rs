@@ -216,7 +216,7 @@ fn prometheus_of(check: &mut Check, spec: &PrometheusSignalSpec) -> Option<Prome
                 format!("{PATH}.query"),
                 query,
                 &error,
-                "write an expression that `promtool query` accepts",
+                "correct the expression",
             );
         })
         .ok();

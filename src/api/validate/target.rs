@@ -168,11 +168,11 @@ fn urls(check: &mut Check, path: &str, texts: &[String], may_have_path: bool) ->
 
 /// Value to show, problem and remedy, when it is no URL to connect to.
 fn parse_url(text: &str, may_have_path: bool) -> Result<Url, (String, String, String)> {
-    // A URL with a user may carry a password, which no message repeats.
+    // A user part or a query may carry a secret, which no message repeats.
     let shown = if text.contains('@') {
         "a URL with \"@\"".to_owned()
     } else {
-        quoted(text)
+        quoted(text.split(['?', '#']).next().unwrap_or_default())
     };
     let wrong =
         |problem: &str, remedy: &str| Err((shown.clone(), problem.to_owned(), remedy.to_owned()));

@@ -40,13 +40,18 @@ pub(super) fn effective(
         }
         SignalState::Inconclusive => {}
     }
-    let by_fallback = facts.fallback.as_ref().filter(|_| wants_fallback(policy, state, primary, now));
+    let by_fallback = facts
+        .fallback
+        .as_ref()
+        .filter(|_| wants_fallback(policy, state, primary, now));
     state.fallback_active = by_fallback.is_some();
     let reading = match (by_fallback, silence) {
         (Some(probe), _) => {
             let mut reading = probe.clone();
-            reading.message =
-                format!("{} (the fallback decides, because: {})", reading.message, primary.message);
+            reading.message = format!(
+                "{} (the fallback decides, because: {})",
+                reading.message, primary.message
+            );
             reading
         }
         (None, Some(OnSilence::Fire)) => {
@@ -59,7 +64,11 @@ pub(super) fn effective(
     };
     let sampled_at = match &state.signal {
         // A time alone is no news: it is kept until something else changes.
-        Some(old) if old.state == reading.state && old.value == reading.value && old.message == reading.message => {
+        Some(old)
+            if old.state == reading.state
+                && old.value == reading.value
+                && old.message == reading.message =>
+        {
             old.sampled_at
         }
         _ => reading.sampled_at,
@@ -70,13 +79,22 @@ pub(super) fn effective(
         value: reading.value,
         message: reading.message.clone(),
         sampled_at,
-        origin: if by_fallback.is_some() { Origin::Fallback } else { Origin::Primary },
+        origin: if by_fallback.is_some() {
+            Origin::Fallback
+        } else {
+            Origin::Primary
+        },
     });
     reading
 }
 
 /// Moves the episode on by one reading.
-pub(super) fn advance(policy: &Policy, state: &mut ClusterState, reading: &Reading, now: Timestamp) {
+pub(super) fn advance(
+    policy: &Policy,
+    state: &mut ClusterState,
+    reading: &Reading,
+    now: Timestamp,
+) {
     let tolerance = tolerance(policy);
     match reading.state {
         SignalState::NotFiring => {
@@ -86,7 +104,9 @@ pub(super) fn advance(policy: &Policy, state: &mut ClusterState, reading: &Readi
         }
         SignalState::Firing if too_old(state, reading) => {}
         SignalState::Firing => {
-            let lost = state.evidence_at.is_none_or(|at| now.duration_since(at) > tolerance);
+            let lost = state
+                .evidence_at
+                .is_none_or(|at| now.duration_since(at) > tolerance);
             match (state.firing_since, state.gap_since) {
                 (Some(since), Some(gap)) if !lost => {
                     // The time without evidence does not count.
@@ -98,7 +118,9 @@ pub(super) fn advance(policy: &Policy, state: &mut ClusterState, reading: &Readi
             }
             state.gap_since = None;
             // Refreshed coarsely, so that an idle status is not written each time.
-            let refresh = state.evidence_at.is_none_or(|at| now.duration_since(at) >= tolerance / 2);
+            let refresh = state
+                .evidence_at
+                .is_none_or(|at| now.duration_since(at) >= tolerance / 2);
             if refresh || lost {
                 state.evidence_at = Some(now);
             }
@@ -134,7 +156,10 @@ pub(super) fn verdict(
     match reading.state {
         SignalState::Firing => {}
         SignalState::NotFiring => {
-            return Some(Verdict::wait(Reason::SignalNotFiring, reading.message.clone()));
+            return Some(Verdict::wait(
+                Reason::SignalNotFiring,
+                reading.message.clone(),
+            ));
         }
         SignalState::NoData | SignalState::Inconclusive | SignalState::Error => {
             let mut message = reading.message.clone();
@@ -152,15 +177,26 @@ pub(super) fn verdict(
         }
     }
     if too_old(state, reading) {
-        let ended = state.last_run.as_ref().map(|last| last.finished_at.to_string()).unwrap_or_default();
-        let sampled = reading.sampled_at.map(|at| at.to_string()).unwrap_or_default();
+        let ended = state
+            .last_run
+            .as_ref()
+            .map(|last| last.finished_at.to_string())
+            .unwrap_or_default();
+        let sampled = reading
+            .sampled_at
+            .map(|at| at.to_string())
+            .unwrap_or_default();
         return Some(Verdict::wait(
             Reason::SampleTooOld,
-            format!("the newest sample is of {sampled}, before the end of the last run at {ended}: it proves nothing"),
+            format!(
+                "the newest sample is of {sampled}, before the end of the last run at {ended}: it proves nothing"
+            ),
         ));
     }
     let firing_since = state.firing_since?;
-    let until = firing_since.checked_add(policy.hold_for).unwrap_or(Timestamp::MAX);
+    let until = firing_since
+        .checked_add(policy.hold_for)
+        .unwrap_or(Timestamp::MAX);
     if now < until {
         state.next_eligible = Some(until);
         return Some(

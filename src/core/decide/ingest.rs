@@ -11,7 +11,12 @@ use super::{ClusterState, DAY, Facts, LastRun, Policy, RunEnd, RunStart, RunSumm
 const MAX_STARTS: usize = 64;
 
 /// Takes in every run that ended since the last look, and forgets what is over.
-pub(super) fn runs(policy: &Policy, state: &mut ClusterState, runs: &[RunSummary], facts: &Facts<'_>) {
+pub(super) fn runs(
+    policy: &Policy,
+    state: &mut ClusterState,
+    runs: &[RunSummary],
+    facts: &Facts<'_>,
+) {
     let now = facts.now;
     mend_clock(state, now);
     if let Some(trigger) = &policy.trigger {
@@ -21,8 +26,10 @@ pub(super) fn runs(policy: &Policy, state: &mut ClusterState, runs: &[RunSummary
             state.observed_trigger = Some(policy.trigger.clone());
         }
     }
-    let mut ended: Vec<(&RunSummary, &RunEnd)> =
-        runs.iter().filter_map(|run| Some((run, run.end.as_ref()?))).collect();
+    let mut ended: Vec<(&RunSummary, &RunEnd)> = runs
+        .iter()
+        .filter_map(|run| Some((run, run.end.as_ref()?)))
+        .collect();
     ended.sort_by(|a, b| (a.1.at, &a.0.name).cmp(&(b.1.at, &b.0.name)));
     for (run, end) in &ended {
         // By name, not by time: times may lie in the future when the clock was wrong.
@@ -32,7 +39,9 @@ pub(super) fn runs(policy: &Policy, state: &mut ClusterState, runs: &[RunSummary
     }
     state.accounted = ended.iter().map(|(run, _)| run.name.clone()).collect();
     follow_active(state, runs, now);
-    state.run_starts.retain(|start| now.duration_since(start.at) < DAY);
+    state
+        .run_starts
+        .retain(|start| now.duration_since(start.at) < DAY);
 }
 
 /// Somebody else's run counts once it has touched the cluster.
@@ -40,7 +49,13 @@ fn counts(run: &RunSummary, end: &RunEnd) -> bool {
     run.own || end.touched
 }
 
-fn take_in(policy: &Policy, state: &mut ClusterState, run: &RunSummary, end: &RunEnd, now: Timestamp) {
+fn take_in(
+    policy: &Policy,
+    state: &mut ClusterState,
+    run: &RunSummary,
+    end: &RunEnd,
+    now: Timestamp,
+) {
     let finished_at = end.at.min(now);
     let useful = end.reclaimed >= policy.backoff.min_reclaim;
     if useful {
@@ -61,7 +76,11 @@ fn take_in(policy: &Policy, state: &mut ClusterState, run: &RunSummary, end: &Ru
         }
         note_start(state, &run.name, run.created_at);
     }
-    if state.last_run.as_ref().is_some_and(|last| last.finished_at > finished_at) {
+    if state
+        .last_run
+        .as_ref()
+        .is_some_and(|last| last.finished_at > finished_at)
+    {
         return;
     }
     state.last_run = Some(LastRun {
@@ -90,7 +109,9 @@ fn follow_active(state: &mut ClusterState, runs: &[RunSummary], now: Timestamp) 
         note_start(state, &run.name, run.created_at);
         return;
     }
-    let Some(name) = state.active_run.take() else { return };
+    let Some(name) = state.active_run.take() else {
+        return;
+    };
     let ended = runs.iter().any(|run| run.name == name);
     if !ended && state.last_run.as_ref().is_none_or(|last| last.name != name) {
         // Its object went before its end was seen: it may have done anything.
@@ -111,7 +132,10 @@ pub(super) fn note_start(state: &mut ClusterState, name: &str, at: Timestamp) {
     if state.run_starts.iter().any(|start| start.name == name) {
         return;
     }
-    state.run_starts.push(RunStart { name: name.to_owned(), at });
+    state.run_starts.push(RunStart {
+        name: name.to_owned(),
+        at,
+    });
     state.run_starts.sort_by_key(|start| start.at);
     let excess = state.run_starts.len().saturating_sub(MAX_STARTS);
     state.run_starts.drain(..excess);
@@ -126,7 +150,11 @@ fn mend_clock(state: &mut ClusterState, now: Timestamp) {
     for start in &mut state.run_starts {
         start.at = start.at.min(now);
     }
-    for time in [&mut state.gap_since, &mut state.evidence_at, &mut state.failing_since] {
+    for time in [
+        &mut state.gap_since,
+        &mut state.evidence_at,
+        &mut state.failing_since,
+    ] {
         *time = time.map(|at| at.min(now));
     }
     if state.firing_since.is_some_and(|since| since > now) {

@@ -72,12 +72,22 @@ pub struct Decision {
 
 /// True when the probe must be asked because the primary source has been silent
 /// for `fallback.after`, counted from what is remembered.
-pub fn wants_fallback(policy: &Policy, state: &ClusterState, primary: &Reading, now: Timestamp) -> bool {
-    let Some(fallback) = &policy.fallback else { return false };
+pub fn wants_fallback(
+    policy: &Policy,
+    state: &ClusterState,
+    primary: &Reading,
+    now: Timestamp,
+) -> bool {
+    let Some(fallback) = &policy.fallback else {
+        return false;
+    };
     if policy.on_silence(primary) != Some(OnSilence::Fallback) {
         return false;
     }
-    let since = state.failing_since.filter(|since| *since <= now).unwrap_or(now);
+    let since = state
+        .failing_since
+        .filter(|since| *since <= now)
+        .unwrap_or(now);
     now.duration_since(since) >= fallback.after
 }
 
@@ -106,9 +116,18 @@ pub fn decide(policy: &Policy, state: ClusterState, facts: &Facts<'_>) -> Decisi
     }
     state.next_eligible = None;
     let verdict = consider(policy, &mut state, facts);
-    let Verdict { note, create, recheck } = verdict;
+    let Verdict {
+        note,
+        create,
+        recheck,
+    } = verdict;
     state.decision = Some(note.clone());
-    Decision { state, note, create, recheck }
+    Decision {
+        state,
+        note,
+        create,
+        recheck,
+    }
 }
 
 struct Verdict {
@@ -119,7 +138,11 @@ struct Verdict {
 
 impl Verdict {
     fn wait(reason: Reason, message: impl Into<String>) -> Self {
-        Verdict { note: Note::new(reason, message), create: None, recheck: None }
+        Verdict {
+            note: Note::new(reason, message),
+            create: None,
+            recheck: None,
+        }
     }
 
     fn until(mut self, at: Timestamp) -> Self {
@@ -132,7 +155,10 @@ fn consider(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>) -> Ver
     let now = facts.now;
     if policy.suspend {
         stand_still(policy, state);
-        return Verdict::wait(Reason::Suspended, "spec.suspend is set; nothing starts until it is cleared");
+        return Verdict::wait(
+            Reason::Suspended,
+            "spec.suspend is set; nothing starts until it is cleared",
+        );
     }
     if let Some(until) = policy.paused_until.filter(|until| *until > now) {
         stand_still(policy, state);
@@ -148,7 +174,10 @@ fn consider(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>) -> Ver
     let runs = match facts.runs {
         Ok(runs) => runs,
         Err(ref why) => {
-            return Verdict::wait(Reason::RunsUnreadable, format!("nothing is created while the runs cannot be read: {why}"));
+            return Verdict::wait(
+                Reason::RunsUnreadable,
+                format!("nothing is created while the runs cannot be read: {why}"),
+            );
         }
     };
     if let Some(busy) = busy(runs) {
@@ -176,11 +205,17 @@ fn busy(runs: &[RunSummary]) -> Option<Verdict> {
     if let Some(run) = active(true) {
         return Some(Verdict::wait(
             Reason::RunInProgress,
-            format!("run {} was created at {} and is not finished", run.name, run.created_at),
+            format!(
+                "run {} was created at {} and is not finished",
+                run.name, run.created_at
+            ),
         ));
     }
     let run = active(false)?;
-    Some(Verdict::wait(Reason::ClusterBusy, format!("run {} has the cluster or waits for it", run.name)))
+    Some(Verdict::wait(
+        Reason::ClusterBusy,
+        format!("run {} has the cluster or waits for it", run.name),
+    ))
 }
 
 fn pending_trigger<'a>(policy: &'a Policy, state: &ClusterState) -> Option<&'a str> {
@@ -191,17 +226,31 @@ fn pending_trigger<'a>(policy: &'a Policy, state: &ClusterState) -> Option<&'a s
 
 /// A person asked for a run: it passes the signal, `for`, cooldown, back-off,
 /// windows and the daily limit. A blackout holds it back until it is over.
-fn triggered(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>, trigger: &str) -> Verdict {
-    if let Gate::Closed { reason: ClosedBy::Blackout, opens } = policy.schedule.at(facts.now) {
+fn triggered(
+    policy: &Policy,
+    state: &mut ClusterState,
+    facts: &Facts<'_>,
+    trigger: &str,
+) -> Verdict {
+    if let Gate::Closed {
+        reason: ClosedBy::Blackout,
+        opens,
+    } = policy.schedule.at(facts.now)
+    {
         state.next_eligible = opens;
-        let mut verdict =
-            Verdict::wait(Reason::Blackout, format!("the triggered run waits: a blackout is on{}", until(opens)));
+        let mut verdict = Verdict::wait(
+            Reason::Blackout,
+            format!("the triggered run waits: a blackout is on{}", until(opens)),
+        );
         verdict.recheck = opens;
         return verdict;
     }
     if policy.dry_run {
         state.observed_trigger = Some(policy.trigger.clone());
-        return Verdict::wait(Reason::DryRun, "the trigger changed; a run would be created now");
+        return Verdict::wait(
+            Reason::DryRun,
+            "the trigger changed; a run would be created now",
+        );
     }
     create(
         name::of_trigger(facts.policy, facts.uid, facts.cluster, trigger),
@@ -210,7 +259,12 @@ fn triggered(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>, trigg
 }
 
 /// The signal has held for `for`: what else speaks against a run?
-fn held(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>, reading: &Reading) -> Verdict {
+fn held(
+    policy: &Policy,
+    state: &mut ClusterState,
+    facts: &Facts<'_>,
+    reading: &Reading,
+) -> Verdict {
     let now = facts.now;
     let mut passes: Vec<String> = Vec::new();
 
@@ -230,14 +284,17 @@ fn held(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>, reading: &
     }
     if let Gate::Closed { reason, opens } = policy.schedule.at(now) {
         match (&facts.emergency, reason) {
-            (Some(evidence), ClosedBy::OutsideWindows) => passes.push(format!("windows ({evidence})")),
+            (Some(evidence), ClosedBy::OutsideWindows) => {
+                passes.push(format!("windows ({evidence})"))
+            }
             _ => {
                 let (reason, what) = match reason {
                     ClosedBy::OutsideWindows => (Reason::OutsideWindow, "no window is open"),
                     ClosedBy::Blackout => (Reason::Blackout, "a blackout is on"),
                 };
                 state.next_eligible = opens;
-                let mut verdict = Verdict::wait(reason, format!("firing, but {what}{}", until(opens)));
+                let mut verdict =
+                    Verdict::wait(reason, format!("firing, but {what}{}", until(opens)));
                 verdict.recheck = opens;
                 return verdict;
             }
@@ -254,14 +311,24 @@ fn held(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>, reading: &
     } else {
         Note::new(
             Reason::Emergency,
-            format!("{}; an emergency passes {}", reading.message, passes.join(" and ")),
+            format!(
+                "{}; an emergency passes {}",
+                reading.message,
+                passes.join(" and ")
+            ),
         )
     };
     if policy.dry_run {
-        return Verdict::wait(Reason::DryRun, format!("a run would be created now: {}", note.message));
+        return Verdict::wait(
+            Reason::DryRun,
+            format!("a run would be created now: {}", note.message),
+        );
     }
     let after = state.last_run.as_ref().map(|run| run.name.as_str());
-    create(name::of_episode(facts.policy, facts.uid, facts.cluster, episode, after), note)
+    create(
+        name::of_episode(facts.policy, facts.uid, facts.cluster, episode, after),
+        note,
+    )
 }
 
 fn daily_limit(policy: &Policy, state: &mut ClusterState, now: Timestamp) -> Option<Verdict> {
@@ -282,7 +349,10 @@ fn daily_limit(policy: &Policy, state: &mut ClusterState, now: Timestamp) -> Opt
     Some(
         Verdict::wait(
             Reason::DailyLimit,
-            format!("{} runs within 24 hours, maxRunsPerDay is {limit}; the next may start at {until}", recent.len()),
+            format!(
+                "{} runs within 24 hours, maxRunsPerDay is {limit}; the next may start at {until}",
+                recent.len()
+            ),
         )
         .until(until),
     )
@@ -297,11 +367,18 @@ fn create(name: String, note: Note) -> Verdict {
 }
 
 fn until(opens: Option<Timestamp>) -> String {
-    opens.map(|at| format!("; the next opening is at {at}")).unwrap_or_default()
+    opens
+        .map(|at| format!("; the next opening is at {at}"))
+        .unwrap_or_default()
 }
 
 /// To be remembered once the host has the run: it is on its way.
-pub fn created(policy: &Policy, mut state: ClusterState, run: &CreateRun, now: Timestamp) -> ClusterState {
+pub fn created(
+    policy: &Policy,
+    mut state: ClusterState,
+    run: &CreateRun,
+    now: Timestamp,
+) -> ClusterState {
     if run.note.reason == Reason::Triggered {
         state.observed_trigger = Some(policy.trigger.clone());
     }

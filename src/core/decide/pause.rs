@@ -14,16 +14,27 @@ pub(super) struct Pause {
 }
 
 /// The pause that still lasts, if any.
-pub(super) fn after_last_run(policy: &Policy, state: &ClusterState, now: Timestamp) -> Option<Pause> {
+pub(super) fn after_last_run(
+    policy: &Policy,
+    state: &ClusterState,
+    now: Timestamp,
+) -> Option<Pause> {
     let last = state.last_run.as_ref()?;
     let failed = state.failure_level > 0 && last.own && !last.succeeded;
     let (reason, wait) = if failed {
         let wait = wait_after_failure(&policy.backoff, state.failure_level);
         // A run that touched nothing left nothing to cool down from.
-        let wait = if last.touched { wait.max(policy.cooldown) } else { wait };
+        let wait = if last.touched {
+            wait.max(policy.cooldown)
+        } else {
+            wait
+        };
         (Reason::FailureBackingOff, wait)
     } else if state.backoff_level > 0 {
-        (Reason::BackingOff, wait_after_useless(policy, state.backoff_level))
+        (
+            Reason::BackingOff,
+            wait_after_useless(policy, state.backoff_level),
+        )
     } else {
         (Reason::CoolingDown, policy.cooldown)
     };
@@ -51,16 +62,31 @@ pub(super) fn after_last_run(policy: &Policy, state: &ClusterState, now: Timesta
             gave_back(last.reclaimed)
         ),
     };
-    Some(Pause { reason, message, until })
+    Some(Pause {
+        reason,
+        message,
+        until,
+    })
 }
 
 /// `cooldown × factor^level`, at most `backoff.max`, never less than the cooldown.
 pub fn wait_after_useless(policy: &Policy, level: u32) -> SignedDuration {
-    grow(policy.cooldown, policy.backoff.factor, level, policy.backoff.max).max(policy.cooldown)
+    grow(
+        policy.cooldown,
+        policy.backoff.factor,
+        level,
+        policy.backoff.max,
+    )
+    .max(policy.cooldown)
 }
 
 fn wait_after_failure(backoff: &Backoff, failures: u32) -> SignedDuration {
-    grow(FAILURE_BACKOFF_BASE, 2, failures.saturating_sub(1), backoff.max)
+    grow(
+        FAILURE_BACKOFF_BASE,
+        2,
+        failures.saturating_sub(1),
+        backoff.max,
+    )
 }
 
 fn grow(base: SignedDuration, factor: u32, times: u32, max: SignedDuration) -> SignedDuration {

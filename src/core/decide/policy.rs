@@ -105,7 +105,10 @@ pub struct HistoryLimit {
 
 impl Default for HistoryLimit {
     fn default() -> Self {
-        HistoryLimit { successful: 3, failed: 3 }
+        HistoryLimit {
+            successful: 3,
+            failed: 3,
+        }
     }
 }
 

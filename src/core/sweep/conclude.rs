@@ -25,9 +25,9 @@ pub fn conclude(mut record: RunRecord, act: &Act, result: &ActResult, now: Times
                 // Whatever was answered, the list of alarms tells next.
                 disarm.message = match result {
                     ActResult::Done => String::new(),
-                    ActResult::Refused(note) | ActResult::NotSent(note) | ActResult::Unknown(note) => {
-                        note.message.clone()
-                    }
+                    ActResult::Refused(note)
+                    | ActResult::NotSent(note)
+                    | ActResult::Unknown(note) => note.message.clone(),
                 };
             }
         }
@@ -60,7 +60,9 @@ fn defragment(member: &mut MemberRecord, result: &ActResult, now: Timestamp) {
 /// A member's own reason stays when it tells more than that the call failed.
 fn failure(note: &Note) -> Reason {
     match note.reason {
-        Reason::PermissionDenied | Reason::ClusterIdMismatch | Reason::MemberIdMismatch => note.reason,
+        Reason::PermissionDenied | Reason::ClusterIdMismatch | Reason::MemberIdMismatch => {
+            note.reason
+        }
         _ => Reason::CallFailed,
     }
 }
@@ -72,8 +74,10 @@ fn lose_answer(member: &mut MemberRecord, message: &str) {
 }
 
 fn transfer(record: &mut RunRecord, result: &ActResult) {
-    let Some(transfer) =
-        record.transfers.iter_mut().find(|t| t.outcome == TransferOutcome::InProgress)
+    let Some(transfer) = record
+        .transfers
+        .iter_mut()
+        .find(|t| t.outcome == TransferOutcome::InProgress)
     else {
         return;
     };
@@ -89,7 +93,9 @@ fn transfer(record: &mut RunRecord, result: &ActResult) {
 }
 
 fn compaction(record: &mut RunRecord, result: &ActResult, now: Timestamp) {
-    let Some(compaction) = &mut record.compaction else { return };
+    let Some(compaction) = &mut record.compaction else {
+        return;
+    };
     match result {
         ActResult::Done => {
             compaction.state = CompactionState::Settling;
@@ -99,7 +105,9 @@ fn compaction(record: &mut RunRecord, result: &ActResult, now: Timestamp) {
         ActResult::Refused(note) | ActResult::NotSent(note) | ActResult::Unknown(note) => {
             compaction.message.clone_from(&note.message);
             // Compaction of one revision can be asked for again without harm.
-            if compaction.attempts as usize >= MAX_TRANSFERS || note.reason == Reason::PermissionDenied {
+            if compaction.attempts as usize >= MAX_TRANSFERS
+                || note.reason == Reason::PermissionDenied
+            {
                 compaction.state = CompactionState::Failed;
                 compaction.at = now;
             }
@@ -113,7 +121,10 @@ pub fn resume(mut record: RunRecord) -> RunRecord {
         return record;
     }
     for member in &mut record.members {
-        let open = member.call.as_ref().is_some_and(|call| call.answered_at.is_none());
+        let open = member
+            .call
+            .as_ref()
+            .is_some_and(|call| call.answered_at.is_none());
         if open {
             lose_answer(member, "the answer was lost in a restart of defragd");
         }

@@ -22,10 +22,22 @@ pub(super) fn stop(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, n
 
 /// Disarms what is due, then finishes.
 pub(super) fn end(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -> Step {
-    for member in record.members.iter_mut().filter(|m| m.outcome == Outcome::Pending) {
-        member.settle(Outcome::Skipped, Reason::SweepEnded, Reason::SweepEnded.sentence());
+    for member in record
+        .members
+        .iter_mut()
+        .filter(|m| m.outcome == Outcome::Pending)
+    {
+        member.settle(
+            Outcome::Skipped,
+            Reason::SweepEnded,
+            Reason::SweepEnded.sentence(),
+        );
     }
-    let disarm = if may_disarm(spec, record) { disarm(record, seen) } else { Disarm::Over(None) };
+    let disarm = if may_disarm(spec, record) {
+        disarm(record, seen)
+    } else {
+        Disarm::Over(None)
+    };
     match disarm {
         Disarm::Step(step) => step,
         Disarm::Over(note) => {
@@ -38,7 +50,11 @@ pub(super) fn end(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) ->
 /// A run that was refused or deferred, or that met another cluster, changes nothing.
 fn may_disarm(spec: &RunSpec, record: &RunRecord) -> bool {
     let stopped_clean = record.stopping.as_ref().is_none_or(|note| {
-        record.touched() && !matches!(note.reason, Reason::ClusterIdMismatch | Reason::CorruptAlarm)
+        record.touched()
+            && !matches!(
+                note.reason,
+                Reason::ClusterIdMismatch | Reason::CorruptAlarm
+            )
     });
     spec.disarm_no_space && !spec.dry_run && stopped_clean
 }
@@ -53,12 +69,23 @@ fn disarm(record: &mut RunRecord, seen: &Observation) -> Disarm {
     let alarms = match &seen.alarms {
         Ok(alarms) => alarms,
         Err(trouble) => {
-            return wait_or_give_up(record, seen.at, format!("the alarms cannot be listed: {}", trouble.message));
+            return wait_or_give_up(
+                record,
+                seen.at,
+                format!("the alarms cannot be listed: {}", trouble.message),
+            );
         }
     };
-    let armed: Vec<MemberId> =
-        alarms.iter().filter(|a| a.kind == AlarmKind::NoSpace).map(|a| a.member).collect();
-    for disarm in record.disarms.iter_mut().filter(|d| !armed.contains(&d.member)) {
+    let armed: Vec<MemberId> = alarms
+        .iter()
+        .filter(|a| a.kind == AlarmKind::NoSpace)
+        .map(|a| a.member)
+        .collect();
+    for disarm in record
+        .disarms
+        .iter_mut()
+        .filter(|d| !armed.contains(&d.member))
+    {
         disarm.gone = true;
     }
     if armed.is_empty() {
@@ -74,12 +101,25 @@ fn disarm(record: &mut RunRecord, seen: &Observation) -> Disarm {
     let Some(via) = via(seen) else {
         return wait_or_give_up(record, seen.at, "no voter answers".to_owned());
     };
-    let tries = |id: MemberId| record.disarms.iter().find(|d| d.member == id).map_or(0, |d| d.attempts);
+    let tries = |id: MemberId| {
+        record
+            .disarms
+            .iter()
+            .find(|d| d.member == id)
+            .map_or(0, |d| d.attempts)
+    };
     let Some(member) = armed.iter().copied().find(|id| tries(*id) < MAX_DISARMS) else {
-        let last = record.disarms.iter().find(|d| !d.message.is_empty()).map(|d| format!(": {}", d.message));
+        let last = record
+            .disarms
+            .iter()
+            .find(|d| !d.message.is_empty())
+            .map(|d| format!(": {}", d.message));
         return Disarm::Over(Some(Note::new(
             Reason::NoSpaceStillArmed,
-            format!("NOSPACE is still armed after {MAX_DISARMS} attempts{}", last.unwrap_or_default()),
+            format!(
+                "NOSPACE is still armed after {MAX_DISARMS} attempts{}",
+                last.unwrap_or_default()
+            ),
         )));
     };
     match record.disarms.iter_mut().find(|d| d.member == member) {
@@ -103,7 +143,10 @@ fn wait_or_give_up(record: &mut RunRecord, now: Timestamp, why: String) -> Disar
     let since = *record.transient.ending_blocked_since.get_or_insert(now);
     let waited = now.duration_since(since);
     if waited >= ENDING_TIMEOUT || waited.is_negative() {
-        Disarm::Over(Some(Note::new(Reason::NoSpaceStillArmed, format!("NOSPACE was not disarmed: {why}"))))
+        Disarm::Over(Some(Note::new(
+            Reason::NoSpaceStillArmed,
+            format!("NOSPACE was not disarmed: {why}"),
+        )))
     } else {
         Disarm::Step(observe(SOON.saturating_mul(10), Reason::Disarming, why))
     }
@@ -133,7 +176,11 @@ fn room(seen: &Observation) -> Room {
             // A learner answers Status too; one that was only just added does not yet.
             Err(_) if member.learner => continue,
             Err(trouble) => {
-                return Room::Unknown(format!("the size of member {} is not known: {}", member.label(), trouble.message));
+                return Room::Unknown(format!(
+                    "the size of member {} is not known: {}",
+                    member.label(),
+                    trouble.message
+                ));
             }
         };
         match status.quota {
@@ -169,12 +216,17 @@ fn finish(spec: &RunSpec, record: &mut RunRecord, now: Timestamp, disarm: Option
             Phase::Failed,
             Note::new(
                 Reason::MemberFailed,
-                format!("{} failed, {} defragmented", failed_labels(record).join(", "), count(record)),
+                format!(
+                    "{} failed, {} defragmented",
+                    failed_labels(record).join(", "),
+                    count(record)
+                ),
             ),
         ),
-        None if failed_disarm => {
-            (Phase::Failed, disarm.clone().unwrap_or_else(|| success(spec, record)))
-        }
+        None if failed_disarm => (
+            Phase::Failed,
+            disarm.clone().unwrap_or_else(|| success(spec, record)),
+        ),
         None => (Phase::Complete, success(spec, record)),
     };
     if let Some(disarm) = disarm.filter(|d| d.message != note.message) {
@@ -189,14 +241,25 @@ fn count(record: &RunRecord) -> String {
     format!(
         "{} of {} members",
         record.count(Outcome::Defragmented),
-        record.members.iter().filter(|m| m.reason != Reason::Learner).count()
+        record
+            .members
+            .iter()
+            .filter(|m| m.reason != Reason::Learner)
+            .count()
     )
 }
 
 fn success(spec: &RunSpec, record: &RunRecord) -> Note {
     if spec.dry_run {
-        let would = record.members.iter().filter(|m| m.reason == Reason::DryRun).count();
-        return Note::new(Reason::DryRun, format!("{would} members would be defragmented; nothing was changed"));
+        let would = record
+            .members
+            .iter()
+            .filter(|m| m.reason == Reason::DryRun)
+            .count();
+        return Note::new(
+            Reason::DryRun,
+            format!("{would} members would be defragmented; nothing was changed"),
+        );
     }
     if record.count(Outcome::Defragmented) > 0 {
         return Note::new(
@@ -213,8 +276,18 @@ fn success(spec: &RunSpec, record: &RunRecord) -> Note {
         .members
         .iter()
         .find(|m| m.reason == Reason::FullButNotFragmented)
-        .or_else(|| record.members.iter().find(|m| m.reason == Reason::NumbersUnknown))
-        .or_else(|| record.members.iter().find(|m| m.reason == Reason::BelowThreshold))
+        .or_else(|| {
+            record
+                .members
+                .iter()
+                .find(|m| m.reason == Reason::NumbersUnknown)
+        })
+        .or_else(|| {
+            record
+                .members
+                .iter()
+                .find(|m| m.reason == Reason::BelowThreshold)
+        })
         .map(|m| format!("; member {}: {}", m.label(), m.message))
         .unwrap_or_default();
     Note::new(Reason::NothingDue, format!("no member was due{advice}"))

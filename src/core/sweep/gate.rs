@@ -37,15 +37,24 @@ pub enum Consequence {
 
 impl Closed {
     fn wait(reason: Reason, message: impl Into<String>) -> Self {
-        Closed { note: Note::new(reason, message), consequence: Consequence::Wait }
+        Closed {
+            note: Note::new(reason, message),
+            consequence: Consequence::Wait,
+        }
     }
 
     fn stop(reason: Reason, message: impl Into<String>) -> Self {
-        Closed { note: Note::new(reason, message), consequence: Consequence::StopIfTouched }
+        Closed {
+            note: Note::new(reason, message),
+            consequence: Consequence::StopIfTouched,
+        }
     }
 
     fn refuse(reason: Reason, message: impl Into<String>) -> Self {
-        Closed { note: Note::new(reason, message), consequence: Consequence::Refuse }
+        Closed {
+            note: Note::new(reason, message),
+            consequence: Consequence::Refuse,
+        }
     }
 }
 
@@ -54,7 +63,10 @@ impl Closed {
 /// be safe. Learners count for nothing.
 pub fn gate(spec: &RunSpec, record: &RunRecord, seen: &Observation) -> Result<(), Closed> {
     identity(record, seen)?;
-    let members = seen.members.as_ref().map_err(|trouble| Closed::wait(trouble.reason, &trouble.message))?;
+    let members = seen
+        .members
+        .as_ref()
+        .map_err(|trouble| Closed::wait(trouble.reason, &trouble.message))?;
     let voters: Vec<&MemberView> = members.iter().filter(|m| !m.learner).collect();
     count(spec, record, seen, &voters)?;
     let answers = answers(&voters)?;
@@ -71,7 +83,10 @@ fn identity(record: &RunRecord, seen: &Observation) -> Result<(), Closed> {
         let ids: Vec<String> = seen.cluster_ids.iter().map(ToString::to_string).collect();
         return Err(Closed::refuse(
             Reason::ClusterIdMismatch,
-            format!("the endpoints answer for clusters {}; list the endpoints of one cluster", ids.join(" and ")),
+            format!(
+                "the endpoints answer for clusters {}; list the endpoints of one cluster",
+                ids.join(" and ")
+            ),
         ));
     }
     match (record.cluster_id, seen.cluster_ids.first()) {
@@ -94,11 +109,17 @@ fn count(
     {
         return Err(Closed::wait(
             Reason::MemberCountMismatch,
-            format!("{} voters are listed, memberCount says {expected}", voters.len()),
+            format!(
+                "{} voters are listed, memberCount says {expected}",
+                voters.len()
+            ),
         ));
     }
     match voters {
-        [] => Err(Closed::wait(Reason::MemberListUnavailable, "the member list names no voter")),
+        [] => Err(Closed::wait(
+            Reason::MemberListUnavailable,
+            "the member list names no voter",
+        )),
         // Once begun, a cluster that shrank to one member is not refused but
         // waited for: its members changed under the run.
         [_] if !spec.allow_single_member && !record.touched() => Err(Closed::refuse(
@@ -114,7 +135,9 @@ fn count(
     }
 }
 
-fn answers<'a>(voters: &[&'a MemberView]) -> Result<Vec<(&'a MemberView, &'a MemberStatus)>, Closed> {
+fn answers<'a>(
+    voters: &[&'a MemberView],
+) -> Result<Vec<(&'a MemberView, &'a MemberStatus)>, Closed> {
     let mut answers = Vec::with_capacity(voters.len());
     for voter in voters {
         match &voter.status {
@@ -135,7 +158,11 @@ fn versions(answers: &[(&MemberView, &MemberStatus)]) -> Result<(), Closed> {
         if let Some(why) = Version::parse(&status.version).and_then(Version::refusal) {
             return Err(Closed::refuse(
                 Reason::VersionRefused,
-                format!("member {} runs etcd {}: {why}", member.label(), status.version),
+                format!(
+                    "member {} runs etcd {}: {why}",
+                    member.label(),
+                    status.version
+                ),
             ));
         }
     }
@@ -146,10 +173,16 @@ fn alarms(seen: &Observation, answers: &[(&MemberView, &MemberStatus)]) -> Resul
     // Status carries alarms without raft, so CORRUPT is found even without quorum.
     let listed = seen.alarms.iter().flatten();
     let told = answers.iter().flat_map(|(_, status)| &status.alarms);
-    if let Some(corrupt) = listed.chain(told).find(|alarm| alarm.kind == AlarmKind::Corrupt) {
+    if let Some(corrupt) = listed
+        .chain(told)
+        .find(|alarm| alarm.kind == AlarmKind::Corrupt)
+    {
         return Err(Closed::stop(
             Reason::CorruptAlarm,
-            format!("member {} has raised CORRUPT; restore it before anything else", corrupt.member),
+            format!(
+                "member {} has raised CORRUPT; restore it before anything else",
+                corrupt.member
+            ),
         ));
     }
     match &seen.alarms {
@@ -163,7 +196,10 @@ fn leader(voters: &[&MemberView], answers: &[(&MemberView, &MemberStatus)]) -> R
     for (member, status) in answers {
         match (status.leader, agreed) {
             (None, _) => {
-                return Err(Closed::wait(Reason::NoLeader, format!("member {} knows no leader", member.label())));
+                return Err(Closed::wait(
+                    Reason::NoLeader,
+                    format!("member {} knows no leader", member.label()),
+                ));
             }
             (Some(leader), None) => agreed = Some(leader),
             (Some(leader), Some(other)) if leader != other => {
@@ -176,19 +212,26 @@ fn leader(voters: &[&MemberView], answers: &[(&MemberView, &MemberStatus)]) -> R
         }
     }
     match agreed {
-        Some(leader) if voters.iter().all(|m| m.id != leader) => {
-            Err(Closed::wait(Reason::NoLeader, format!("the leader {leader} is not among the voters")))
-        }
+        Some(leader) if voters.iter().all(|m| m.id != leader) => Err(Closed::wait(
+            Reason::NoLeader,
+            format!("the leader {leader} is not among the voters"),
+        )),
         _ => Ok(()),
     }
 }
 
 fn others_work(members: &[MemberView]) -> Result<(), Closed> {
-    let busy = members.iter().find(|m| m.metrics.is_some_and(|metrics| metrics.inflight == Some(true)));
+    let busy = members.iter().find(|m| {
+        m.metrics
+            .is_some_and(|metrics| metrics.inflight == Some(true))
+    });
     busy.map_or(Ok(()), |member| {
         Err(Closed::wait(
             Reason::OtherDefragmentation,
-            format!("member {} is being defragmented by somebody else", member.label()),
+            format!(
+                "member {} is being defragmented by somebody else",
+                member.label()
+            ),
         ))
     })
 }
@@ -202,9 +245,14 @@ fn lag(
     let max = spec.settle.max_raft_lag;
     // A member is compared with itself and with the one that is furthest: a
     // fresh or lagging one has received little and applied all of it.
-    let head = answers.iter().filter_map(|(_, s)| s.raft_applied_index).max();
+    let head = answers
+        .iter()
+        .filter_map(|(_, s)| s.raft_applied_index)
+        .max();
     for (member, status) in answers {
-        let behind_head = head.zip(status.raft_applied_index).map(|(head, own)| head.saturating_sub(own));
+        let behind_head = head
+            .zip(status.raft_applied_index)
+            .map(|(head, own)| head.saturating_sub(own));
         let behind = status.apply_lag().max(behind_head).unwrap_or(0);
         if behind <= max {
             continue;
@@ -231,7 +279,9 @@ fn lag(
 fn revisions(answers: &[(&MemberView, &MemberStatus)]) -> Result<(), Closed> {
     let mut by_index: BTreeMap<u64, (&MemberView, i64)> = BTreeMap::new();
     for (member, status) in answers {
-        let Some(applied) = status.raft_applied_index else { continue };
+        let Some(applied) = status.raft_applied_index else {
+            continue;
+        };
         match by_index.get(&applied) {
             Some((other, revision)) if *revision != status.revision => {
                 return Err(Closed::stop(
@@ -264,11 +314,17 @@ fn settle_pause(record: &RunRecord, seen: &Observation) -> SignedDuration {
 }
 
 /// What a closed gate leads to.
-pub(super) fn close(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, closed: Closed) -> Step {
+pub(super) fn close(
+    spec: &RunSpec,
+    record: &mut RunRecord,
+    seen: &Observation,
+    closed: Closed,
+) -> Step {
     let Closed { note, consequence } = closed;
     let touched = record.touched();
     if note.reason == Reason::RevisionMismatch {
-        record.transient.revision_suspicions = record.transient.revision_suspicions.saturating_add(1);
+        record.transient.revision_suspicions =
+            record.transient.revision_suspicions.saturating_add(1);
         if record.transient.revision_suspicions < DIVERGED_AFTER {
             return hold(SOON, note.reason, note.message);
         }
@@ -280,7 +336,11 @@ pub(super) fn close(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, 
         Consequence::Refuse => ending::stop(spec, record, seen, note),
         Consequence::StopIfTouched if touched => ending::stop(spec, record, seen, note),
         Consequence::Wait | Consequence::StopIfTouched => {
-            let after = if note.reason == Reason::Settling { settle_pause(record, seen) } else { GATE_PAUSE };
+            let after = if note.reason == Reason::Settling {
+                settle_pause(record, seen)
+            } else {
+                GATE_PAUSE
+            };
             hold(after, note.reason, note.message)
         }
     }

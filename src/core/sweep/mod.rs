@@ -61,11 +61,23 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
     /// Sent to the leader; waits until it is physical there.
-    Compact { member: MemberId, revision: i64 },
-    Defragment { member: MemberId, timeout: SignedDuration },
-    MoveLeader { from: MemberId, to: MemberId },
+    Compact {
+        member: MemberId,
+        revision: i64,
+    },
+    Defragment {
+        member: MemberId,
+        timeout: SignedDuration,
+    },
+    MoveLeader {
+        from: MemberId,
+        to: MemberId,
+    },
     /// NOSPACE of `member`, which may no longer exist, asked of the voter `via`.
-    Disarm { member: MemberId, via: MemberId },
+    Disarm {
+        member: MemberId,
+        via: MemberId,
+    },
 }
 
 /// What somebody asked of the run from outside.
@@ -115,12 +127,18 @@ fn decide(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, control: &
         Err(closed) => return gate::close(spec, record, seen, closed),
     }
     if spec.suspend {
-        return hold(GATE_PAUSE, Reason::Suspended, "spec.suspend is set; it goes on when this is cleared");
+        return hold(
+            GATE_PAUSE,
+            Reason::Suspended,
+            "spec.suspend is set; it goes on when this is cleared",
+        );
     }
     if !spec.dry_run {
         record.phase = record.phase.max(Phase::Running);
     }
-    record.cluster_id = record.cluster_id.or_else(|| seen.cluster_ids.first().copied());
+    record.cluster_id = record
+        .cluster_id
+        .or_else(|| seen.cluster_ids.first().copied());
 
     if let Some(step) = plan::compact(spec, record, seen) {
         return step;
@@ -160,14 +178,24 @@ fn note_early_stop(record: &mut RunRecord, now: Timestamp, control: &Control) {
         m.outcome == Outcome::Failed
             && matches!(m.reason, Reason::MemberRestarted | Reason::PermissionDenied)
     }) {
-        Some(Note::new(failed.reason, format!("member {}: {}", failed.label(), failed.message)))
+        Some(Note::new(
+            failed.reason,
+            format!("member {}: {}", failed.label(), failed.message),
+        ))
     } else if failures >= MAX_FAILURES {
         let names: Vec<_> = failed_labels(record);
         Some(Note::new(
             Reason::TooManyFailures,
-            format!("{failures} members failed ({}); the sweep stops", names.join(", ")),
+            format!(
+                "{failures} members failed ({}); the sweep stops",
+                names.join(", ")
+            ),
         ))
-    } else if let Some(unknown) = record.members.iter().find(|m| m.outcome == Outcome::Unknown) {
+    } else if let Some(unknown) = record
+        .members
+        .iter()
+        .find(|m| m.outcome == Outcome::Unknown)
+    {
         Some(Note::new(
             Reason::OutcomeUnknown,
             format!("member {}: {}", unknown.label(), unknown.message),
@@ -189,7 +217,10 @@ fn deadline_note(record: &RunRecord) -> Note {
         .map(|gate| format!("; last seen: {}", gate.message))
         .unwrap_or_default();
     if record.touched() {
-        Note::new(Reason::DeadlineExceeded, format!("activeDeadline passed during the sweep{last}"))
+        Note::new(
+            Reason::DeadlineExceeded,
+            format!("activeDeadline passed during the sweep{last}"),
+        )
     } else {
         Note::new(
             Reason::Deferred,
@@ -205,7 +236,13 @@ fn take_turn(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, turn: p
             Some(to) if record.failed_transfers() < MAX_TRANSFERS => {
                 plan::intend_transfer(record, turn.member, to, seen.at)
             }
-            Some(_) => fail_leader(record, spec, seen, turn.member, "every attempt to move leadership failed"),
+            Some(_) => fail_leader(
+                record,
+                spec,
+                seen,
+                turn.member,
+                "every attempt to move leadership failed",
+            ),
             None => fail_leader(
                 record,
                 spec,
@@ -242,17 +279,30 @@ fn failed_labels(record: &RunRecord) -> Vec<String> {
 }
 
 fn healthy_sentence(seen: &Observation) -> String {
-    let voters = seen.members.as_ref().map_or(0, |all| all.iter().filter(|m| !m.learner).count());
-    let noun = if voters == 1 { "voter answers" } else { "voters answer and agree on a leader" };
+    let voters = seen
+        .members
+        .as_ref()
+        .map_or(0, |all| all.iter().filter(|m| !m.learner).count());
+    let noun = if voters == 1 {
+        "voter answers"
+    } else {
+        "voters answer and agree on a leader"
+    };
     format!("{voters} {noun}")
 }
 
 fn hold(after: SignedDuration, reason: Reason, message: impl Into<String>) -> Step {
-    Step::Hold { after, note: Note::new(reason, message) }
+    Step::Hold {
+        after,
+        note: Note::new(reason, message),
+    }
 }
 
 fn observe(after: SignedDuration, reason: Reason, message: impl Into<String>) -> Step {
-    Step::Observe { after, note: Note::new(reason, message) }
+    Step::Observe {
+        after,
+        note: Note::new(reason, message),
+    }
 }
 
 /// `at + span`, held at the end of time instead of failing.

@@ -6,9 +6,9 @@ use std::cmp::Reverse;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::core::duration;
+use crate::core::probe::numbers;
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
-use crate::core::probe::numbers;
 use crate::core::rule::{Arm, Quota, QuotaSource, Verdict};
 use crate::core::run::{
     CallRecord, CompactionRecord, CompactionState, LeaderMode, MemberRecord, Note, Outcome, Role,
@@ -46,16 +46,26 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
             let (leader, status) = leader(seen)?;
             let keep = i64::try_from(keep).unwrap_or(i64::MAX);
             let revision = status.revision.saturating_sub(keep);
-            let message = format!("the store is at revision {}, {keep} are kept", status.revision);
+            let message = format!(
+                "the store is at revision {}, {keep} are kept",
+                status.revision
+            );
             let nothing = revision < 1;
             record.compaction = Some(CompactionRecord {
                 revision: revision.max(0),
-                state: if nothing { CompactionState::Skipped } else { CompactionState::InProgress },
+                state: if nothing {
+                    CompactionState::Skipped
+                } else {
+                    CompactionState::InProgress
+                },
                 attempts: u32::from(!nothing),
                 message,
                 at: seen.at,
             });
-            (!nothing).then_some(Step::Act(Act::Compact { member: leader.id, revision }))
+            (!nothing).then_some(Step::Act(Act::Compact {
+                member: leader.id,
+                revision,
+            }))
         }
         Some(CompactionState::InProgress) => {
             let (leader, _) = leader(seen)?;
@@ -66,12 +76,24 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
             }
             compaction.attempts += 1;
             compaction.at = seen.at;
-            Some(Step::Act(Act::Compact { member: leader.id, revision: compaction.revision }))
+            Some(Step::Act(Act::Compact {
+                member: leader.id,
+                revision: compaction.revision,
+            }))
         }
         Some(CompactionState::Settling) => settle_compaction(spec, record, seen),
         Some(CompactionState::Failed) => {
-            let message = record.compaction.as_ref().map(|c| c.message.clone()).unwrap_or_default();
-            Some(ending::stop(spec, record, seen, Note::new(Reason::CompactionFailed, message)))
+            let message = record
+                .compaction
+                .as_ref()
+                .map(|c| c.message.clone())
+                .unwrap_or_default();
+            Some(ending::stop(
+                spec,
+                record,
+                seen,
+                Note::new(Reason::CompactionFailed, message),
+            ))
         }
         Some(CompactionState::Done | CompactionState::Skipped) => None,
     }
@@ -80,7 +102,9 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
 /// Members other than the one asked compact on their own time: wait until no
 /// in-use size moves between two looks.
 fn settle_compaction(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -> Option<Step> {
-    let sizes: Vec<_> = statuses(seen).map(|(m, s)| (m.id, s.db_size_in_use)).collect();
+    let sizes: Vec<_> = statuses(seen)
+        .map(|(m, s)| (m.id, s.db_size_in_use))
+        .collect();
     let still = !sizes.is_empty() && record.transient.in_use_seen == sizes;
     record.transient.in_use_seen = sizes;
     let compaction = record.compaction.as_mut()?;
@@ -90,7 +114,11 @@ fn settle_compaction(spec: &RunSpec, record: &mut RunRecord, seen: &Observation)
         compaction.message = format!("compacted to revision {}", compaction.revision);
         return None;
     }
-    Some(observe(COMPACTION_PAUSE, Reason::Compacting, "waiting until the compaction is physical on every member"))
+    Some(observe(
+        COMPACTION_PAUSE,
+        Reason::Compacting,
+        "waiting until the compaction is physical on every member",
+    ))
 }
 
 /// Brings the records up to what is seen: who is there, who leads, who is due.
@@ -106,15 +134,31 @@ pub(super) fn refresh(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
         }
     }
     let leader = leader(seen).map(|(member, _)| member.id);
-    for member in record.members.iter_mut().filter(|m| m.outcome == Outcome::Pending) {
+    for member in record
+        .members
+        .iter_mut()
+        .filter(|m| m.outcome == Outcome::Pending)
+    {
         match members.iter().find(|view| view.id == member.id) {
-            None => member.settle(Outcome::Skipped, Reason::MemberGone, "it left the cluster before its turn"),
+            None => member.settle(
+                Outcome::Skipped,
+                Reason::MemberGone,
+                "it left the cluster before its turn",
+            ),
             Some(view) if view.learner => {
                 member.role = Role::Learner;
-                member.settle(Outcome::Skipped, Reason::Learner, Reason::Learner.sentence());
+                member.settle(
+                    Outcome::Skipped,
+                    Reason::Learner,
+                    Reason::Learner.sentence(),
+                );
             }
             Some(view) => {
-                member.role = if Some(view.id) == leader { Role::Leader } else { Role::Follower };
+                member.role = if Some(view.id) == leader {
+                    Role::Leader
+                } else {
+                    Role::Follower
+                };
                 view.name.clone_into(&mut member.name);
                 if let Ok(status) = &view.status {
                     judge(spec, member, status);
@@ -126,14 +170,26 @@ pub(super) fn refresh(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
 
 fn newcomer(view: &MemberView, planned: bool) -> MemberRecord {
     let (outcome, reason, message) = match (view.learner, planned) {
-        (true, _) => (Outcome::Skipped, Reason::Learner, Reason::Learner.sentence()),
-        (false, true) => (Outcome::Skipped, Reason::JustJoined, Reason::JustJoined.sentence()),
+        (true, _) => (
+            Outcome::Skipped,
+            Reason::Learner,
+            Reason::Learner.sentence(),
+        ),
+        (false, true) => (
+            Outcome::Skipped,
+            Reason::JustJoined,
+            Reason::JustJoined.sentence(),
+        ),
         (false, false) => (Outcome::Pending, Reason::WaitingForTurn, ""),
     };
     MemberRecord {
         id: view.id,
         name: view.name.clone(),
-        role: if view.learner { Role::Learner } else { Role::Follower },
+        role: if view.learner {
+            Role::Learner
+        } else {
+            Role::Follower
+        },
         outcome,
         reason,
         message: message.to_owned(),
@@ -167,14 +223,27 @@ fn judge(spec: &RunSpec, member: &mut MemberRecord, status: &MemberStatus) {
     }
 }
 
-
 fn warnings(members: &[MemberView]) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (view, status) in members.iter().filter_map(|m| Some((m, m.status.as_ref().ok()?))) {
-        for advice in Version::parse(&status.version).map(Version::advice).unwrap_or_default() {
-            warnings.push(format!("member {} runs etcd {}: {advice}", view.label(), status.version));
+    for (view, status) in members
+        .iter()
+        .filter_map(|m| Some((m, m.status.as_ref().ok()?)))
+    {
+        for advice in Version::parse(&status.version)
+            .map(Version::advice)
+            .unwrap_or_default()
+        {
+            warnings.push(format!(
+                "member {} runs etcd {}: {advice}",
+                view.label(),
+                status.version
+            ));
         }
-        if let Quota::Known { bytes, source: QuotaSource::Default } = status.quota {
+        if let Quota::Known {
+            bytes,
+            source: QuotaSource::Default,
+        } = status.quota
+        {
             warnings.push(format!(
                 "member {} does not report its quota: etcd's default of {} is assumed",
                 view.label(),
@@ -187,7 +256,11 @@ fn warnings(members: &[MemberView]) -> Vec<String> {
 
 /// A dry run stops here: what would be done stands in the members' messages.
 pub(super) fn dry_run(record: &mut RunRecord) {
-    for member in record.members.iter_mut().filter(|m| m.outcome == Outcome::Pending) {
+    for member in record
+        .members
+        .iter_mut()
+        .filter(|m| m.outcome == Outcome::Pending)
+    {
         let message = format!("would be defragmented: {}", member.message);
         member.settle(Outcome::Skipped, Reason::DryRun, message);
     }
@@ -196,7 +269,10 @@ pub(super) fn dry_run(record: &mut RunRecord) {
 /// Followers first by what they give back, the leader last.
 pub(super) fn turn(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -> Option<Turn> {
     let leader = leader(seen).map(|(member, _)| member.id);
-    let voters = seen.members.as_ref().map_or(0, |all| all.iter().filter(|m| !m.learner).count());
+    let voters = seen
+        .members
+        .as_ref()
+        .map_or(0, |all| all.iter().filter(|m| !m.learner).count());
     let next = record
         .members
         .iter_mut()
@@ -204,10 +280,18 @@ pub(super) fn turn(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -
         .min_by_key(|m| (Some(m.id) == leader, Reverse(reclaimable(m)), m.id))?;
     let leads = Some(next.id) == leader;
     if leads && spec.leader == LeaderMode::Skip {
-        next.settle(Outcome::Skipped, Reason::LeaderSkipped, "leader: Skip; it gets no turn while it leads");
+        next.settle(
+            Outcome::Skipped,
+            Reason::LeaderSkipped,
+            "leader: Skip; it gets no turn while it leads",
+        );
         return None;
     }
-    Some(Turn { member: next.id, leads, alone: voters == 1 })
+    Some(Turn {
+        member: next.id,
+        leads,
+        alone: voters == 1,
+    })
 }
 
 fn reclaimable(member: &MemberRecord) -> u64 {
@@ -233,8 +317,13 @@ pub(super) fn transferee(
             let done = record.member(view.id)?;
             let fit = match done.outcome {
                 Outcome::Defragmented => true,
-                Outcome::Skipped => !matches!(done.reason, Reason::Learner | Reason::JustJoined | Reason::MemberGone),
-                Outcome::Pending | Outcome::InProgress | Outcome::Failed | Outcome::Unknown => false,
+                Outcome::Skipped => !matches!(
+                    done.reason,
+                    Reason::Learner | Reason::JustJoined | Reason::MemberGone
+                ),
+                Outcome::Pending | Outcome::InProgress | Outcome::Failed | Outcome::Unknown => {
+                    false
+                }
             };
             let failed = record
                 .transfers
@@ -252,7 +341,12 @@ pub(super) fn transferee(
         .map(|(_, _, _, id)| id)
 }
 
-pub(super) fn intend_transfer(record: &mut RunRecord, from: MemberId, to: MemberId, now: Timestamp) -> Step {
+pub(super) fn intend_transfer(
+    record: &mut RunRecord,
+    from: MemberId,
+    to: MemberId,
+    now: Timestamp,
+) -> Step {
     record.transfers.push(TransferRecord {
         from,
         to,
@@ -286,14 +380,19 @@ pub(super) fn intend_defragment(
             answered_at: None,
         });
     }
-    Step::Act(Act::Defragment { member: id, timeout })
+    Step::Act(Act::Defragment {
+        member: id,
+        timeout,
+    })
 }
 
 /// How long one Defragment may take: `max(2 min, 30 s + 20 s per GB in use)`.
 pub fn member_timeout(live_bytes: Option<u64>) -> SignedDuration {
     let millis = live_bytes.unwrap_or(0) / 1_000_000 * SECONDS_PER_GB;
     let live = SignedDuration::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
-    BASE_MEMBER_TIMEOUT.saturating_add(live).max(MIN_MEMBER_TIMEOUT)
+    BASE_MEMBER_TIMEOUT
+        .saturating_add(live)
+        .max(MIN_MEMBER_TIMEOUT)
 }
 
 fn announcement(live: Option<u64>, timeout: SignedDuration) -> String {
@@ -303,7 +402,10 @@ fn announcement(live: Option<u64>, timeout: SignedDuration) -> String {
             human_bytes(bytes),
             duration::human(timeout)
         ),
-        None => format!("the member stalls meanwhile, for at most {}", duration::human(timeout)),
+        None => format!(
+            "the member stalls meanwhile, for at most {}",
+            duration::human(timeout)
+        ),
     }
 }
 

@@ -33,7 +33,11 @@ pub(super) fn member_in_flight(record: &mut RunRecord, seen: &Observation) -> Op
     let not_executed_before = record.transient.not_executed_seen;
     let index = record.members.iter().position(|m| m.call.is_some())?;
     let member = &mut record.members[index];
-    let view = seen.members.as_ref().ok().map(|all| all.iter().find(|m| m.id == member.id));
+    let view = seen
+        .members
+        .as_ref()
+        .ok()
+        .map(|all| all.iter().find(|m| m.id == member.id));
 
     let found = look(member, view, now);
     record.transient.not_executed_seen = match found {
@@ -46,7 +50,11 @@ pub(super) fn member_in_flight(record: &mut RunRecord, seen: &Observation) -> Op
             None
         }
         Found::Gone => {
-            member.settle(Outcome::Skipped, Reason::MemberGone, "it left the cluster during its turn");
+            member.settle(
+                Outcome::Skipped,
+                Reason::MemberGone,
+                "it left the cluster during its turn",
+            );
             member.finished_at = Some(now);
             None
         }
@@ -77,15 +85,21 @@ pub(super) fn member_in_flight(record: &mut RunRecord, seen: &Observation) -> Op
             }
             None
         }
-        Found::NotExecuted => Some(still_unknown(member, "it looks as if the call did not take place")),
+        Found::NotExecuted => Some(still_unknown(
+            member,
+            "it looks as if the call did not take place",
+        )),
         Found::Open(what) => {
             let call_deadline = member.call.as_ref().map(|call| call.deadline);
-            let given_up = run_deadline.is_some_and(|d| now >= d) && call_deadline.is_some_and(|d| now >= d);
+            let given_up =
+                run_deadline.is_some_and(|d| now >= d) && call_deadline.is_some_and(|d| now >= d);
             if given_up {
                 member.settle(
                     Outcome::Unknown,
                     Reason::OutcomeUnknown,
-                    format!("{what} when the deadline passed; look at the member before another run"),
+                    format!(
+                        "{what} when the deadline passed; look at the member before another run"
+                    ),
                 );
                 member.finished_at = Some(now);
                 return None;
@@ -96,18 +110,31 @@ pub(super) fn member_in_flight(record: &mut RunRecord, seen: &Observation) -> Op
 }
 
 fn still_unknown(member: &MemberRecord, what: &str) -> Step {
-    let answered = member.call.as_ref().is_some_and(|call| call.answered_at.is_some());
+    let answered = member
+        .call
+        .as_ref()
+        .is_some_and(|call| call.answered_at.is_some());
     if answered {
-        observe(SOON, Reason::Settling, format!("member {}: {what}", member.label()))
+        observe(
+            SOON,
+            Reason::Settling,
+            format!("member {}: {what}", member.label()),
+        )
     } else {
-        observe(RESOLVE_PAUSE, Reason::OutcomeUnknown, format!("member {}: {what}", member.label()))
+        observe(
+            RESOLVE_PAUSE,
+            Reason::OutcomeUnknown,
+            format!("member {}: {what}", member.label()),
+        )
     }
 }
 
 /// Reads one observation. `view` is `None` without a member list, and
 /// `Some(None)` when the list does not name the member.
 fn look(member: &MemberRecord, view: Option<Option<&MemberView>>, now: Timestamp) -> Found {
-    let Some(call) = &member.call else { return Found::Finished };
+    let Some(call) = &member.call else {
+        return Found::Finished;
+    };
     if let Some(answered) = call.answered_at {
         let readable = view.flatten().is_some_and(|v| v.status.is_ok());
         let gone = matches!(view, Some(None));
@@ -138,7 +165,10 @@ fn look(member: &MemberRecord, view: Option<Option<&MemberView>>, now: Timestamp
             None => Found::Open("it does not answer and reports no finished defragmentation"),
         };
     }
-    if view.metrics.is_some_and(|metrics| metrics.inflight == Some(true)) {
+    if view
+        .metrics
+        .is_some_and(|metrics| metrics.inflight == Some(true))
+    {
         return Found::Open("the defragmentation is still running");
     }
     // Status waits while one runs, so an answer means that none was running.
@@ -151,7 +181,9 @@ fn look(member: &MemberRecord, view: Option<Option<&MemberView>>, now: Timestamp
 
 /// True when the file lost most of what it could lose.
 fn shrunk(member: &MemberRecord, db_size: u64, in_use: Option<u64>) -> bool {
-    let (Some(before), Some(in_use)) = (member.db_size_before, in_use) else { return false };
+    let (Some(before), Some(in_use)) = (member.db_size_before, in_use) else {
+        return false;
+    };
     let could_lose = before.saturating_sub(in_use);
     could_lose > 0 && before.saturating_sub(db_size) >= could_lose / 2
 }
@@ -172,7 +204,10 @@ fn finish(member: &mut MemberRecord, view: Option<&MemberView>, now: Timestamp) 
 
 /// Settles a transfer of leadership. `Some` while it cannot be settled.
 pub(super) fn transfer_in_flight(record: &mut RunRecord, seen: &Observation) -> Option<Step> {
-    let transfer = record.transfers.iter_mut().find(|t| t.outcome == TransferOutcome::InProgress)?;
+    let transfer = record
+        .transfers
+        .iter_mut()
+        .find(|t| t.outcome == TransferOutcome::InProgress)?;
     let leaders: Vec<_> = seen
         .members
         .iter()
@@ -195,5 +230,9 @@ pub(super) fn transfer_in_flight(record: &mut RunRecord, seen: &Observation) -> 
         }
         return None;
     }
-    Some(observe(SOON, Reason::MovingLeader, format!("leadership moves from {} to {}", transfer.from, transfer.to)))
+    Some(observe(
+        SOON,
+        Reason::MovingLeader,
+        format!("leadership moves from {} to {}", transfer.from, transfer.to),
+    ))
 }

@@ -174,6 +174,8 @@ fn build(
     redirects: redirect::Policy,
 ) -> Result<Client, SourceError> {
     let mut builder = reqwest::Client::builder()
+        // Only what the administrator configured is contacted.
+        .no_proxy()
         .user_agent(concat!("defragd/", env!("CARGO_PKG_VERSION")))
         .referer(false)
         .redirect(redirects);

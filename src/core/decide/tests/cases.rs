@@ -22,7 +22,10 @@ fn t55_created_while_already_true_goes_through_for() {
 
 #[test]
 fn without_for_the_first_firing_reading_starts_the_run() {
-    let mut w = World::new(Policy { hold_for: secs(0), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
     assert_eq!(w.eval(firing()), Reason::RunCreated);
 }
 
@@ -92,7 +95,10 @@ fn t44_days_of_outage_backfill_nothing() {
 
 #[test]
 fn a_long_firing_episode_is_not_lost_to_its_own_coarse_record() {
-    let mut w = World::new(Policy { hold_for: secs(1200), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(1200),
+        ..policy()
+    });
     assert_eq!(w.hold(1190, firing), Reason::HoldingFor);
     assert_eq!(w.pass(10).eval(firing()), Reason::RunCreated);
 }
@@ -112,7 +118,10 @@ fn t102_evaluations_that_change_only_a_time_leave_the_state_as_it_is() {
 
 #[test]
 fn t46_created_then_the_record_was_lost_asks_for_the_same_run_or_sees_it() {
-    let mut w = World::new(Policy { hold_for: secs(0), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
     // The episode is stored, the run is not, then it crashes.
     let decision = w.facts(firing(), None);
     w.state = decision.state;
@@ -128,7 +137,10 @@ fn t46_created_then_the_record_was_lost_asks_for_the_same_run_or_sees_it() {
 
 #[test]
 fn t51_runs_that_cannot_be_listed_mean_no_run() {
-    let mut w = World::new(Policy { hold_for: secs(0), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
     w.runs_broken = true;
     assert_eq!(w.eval(firing()), Reason::RunsUnreadable);
     w.runs_broken = false;
@@ -137,12 +149,27 @@ fn t51_runs_that_cannot_be_listed_mean_no_run() {
 
 #[test]
 fn t53_t54_somebody_elses_run_is_waited_for_and_counts_once_it_touched() {
-    let mut w = World::new(Policy { hold_for: secs(0), ..policy() });
-    let foreign = |end| RunSummary { name: "hand".into(), own: false, created_at: t(0), dry_run: false, end };
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
+    let foreign = |end| RunSummary {
+        name: "hand".into(),
+        own: false,
+        created_at: t(0),
+        dry_run: false,
+        end,
+    };
     w.runs.push(foreign(None));
     assert_eq!(w.eval(firing()), Reason::ClusterBusy);
     w.pass(100);
-    w.runs[0].end = Some(RunEnd { at: w.now, succeeded: true, reason: Reason::SweepComplete, reclaimed: 900 * MIB, touched: true });
+    w.runs[0].end = Some(RunEnd {
+        at: w.now,
+        succeeded: true,
+        reason: Reason::SweepComplete,
+        reclaimed: 900 * MIB,
+        touched: true,
+    });
     assert_eq!(w.pass(10).eval(firing()), Reason::CoolingDown);
     assert!(w.message().contains("hand"), "{}", w.message());
     assert_eq!(w.state.backoff_level, 0);
@@ -150,13 +177,22 @@ fn t53_t54_somebody_elses_run_is_waited_for_and_counts_once_it_touched() {
 
 #[test]
 fn t54_somebody_elses_run_that_touched_nothing_does_not_count() {
-    let mut w = World::new(Policy { hold_for: secs(0), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
     w.runs.push(RunSummary {
         name: "hand".into(),
         own: false,
         created_at: t(-10),
         dry_run: true,
-        end: Some(RunEnd { at: t(-5), succeeded: true, reason: Reason::DryRun, reclaimed: 0, touched: false }),
+        end: Some(RunEnd {
+            at: t(-5),
+            succeeded: true,
+            reason: Reason::DryRun,
+            reclaimed: 0,
+            touched: false,
+        }),
     });
     assert_eq!(w.eval(firing()), Reason::RunCreated);
 }
@@ -186,7 +222,11 @@ fn t57_suspend_starts_nothing_and_resuming_makes_up_for_nothing() {
 
 #[test]
 fn paused_until_holds_and_names_the_time() {
-    let mut w = World::new(Policy { paused_until: Some(t(500)), hold_for: secs(0), ..policy() });
+    let mut w = World::new(Policy {
+        paused_until: Some(t(500)),
+        hold_for: secs(0),
+        ..policy()
+    });
     assert_eq!(w.eval(firing()), Reason::Paused);
     assert_eq!(w.state.next_eligible, Some(t(500)));
     assert_eq!(w.pass(500).eval(firing()), Reason::RunCreated);
@@ -194,8 +234,15 @@ fn paused_until_holds_and_names_the_time() {
 
 #[test]
 fn t59_a_changed_trigger_is_exactly_one_run() {
-    let mut w = World::new(Policy { trigger: Some("one".into()), ..policy() });
-    assert_eq!(w.eval(quiet()), Reason::SignalNotFiring, "a value from the start is no change");
+    let mut w = World::new(Policy {
+        trigger: Some("one".into()),
+        ..policy()
+    });
+    assert_eq!(
+        w.eval(quiet()),
+        Reason::SignalNotFiring,
+        "a value from the start is no change"
+    );
     w.policy.trigger = Some("two".into());
     // The run is asked for; the record that it was is lost in a crash.
     let lost = w.state.clone();
@@ -208,13 +255,20 @@ fn t59_a_changed_trigger_is_exactly_one_run() {
         assert_eq!(w.pass(10).eval(quiet()), Reason::SignalNotFiring);
     }
     w.policy.trigger = Some("three".into());
-    assert_eq!(w.pass(10).eval(quiet()), Reason::RunCreated, "it passes the cooldown");
+    assert_eq!(
+        w.pass(10).eval(quiet()),
+        Reason::RunCreated,
+        "it passes the cooldown"
+    );
     assert_eq!(w.creates.len(), 2);
 }
 
 #[test]
 fn a_removed_trigger_asks_for_nothing() {
-    let mut w = World::new(Policy { trigger: Some("one".into()), ..policy() });
+    let mut w = World::new(Policy {
+        trigger: Some("one".into()),
+        ..policy()
+    });
     w.eval(quiet());
     w.policy.trigger = None;
     assert_eq!(w.pass(10).eval(quiet()), Reason::SignalNotFiring);
@@ -222,7 +276,10 @@ fn a_removed_trigger_asks_for_nothing() {
 
 #[test]
 fn t60_a_run_that_is_gone_keeps_its_cooldown() {
-    let mut w = World::new(Policy { hold_for: secs(0), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
     w.eval(firing());
     w.pass(10).finish(500 * MIB);
     w.pass(10).eval(firing());
@@ -232,17 +289,26 @@ fn t60_a_run_that_is_gone_keeps_its_cooldown() {
 
 #[test]
 fn a_run_whose_end_nobody_saw_counts_from_when_it_was_missed() {
-    let mut w = World::new(Policy { hold_for: secs(0), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
     w.eval(firing());
     w.runs.clear();
     assert_eq!(w.pass(100).eval(firing()), Reason::CoolingDown);
-    assert_eq!(w.state.last_run.as_ref().unwrap().reason, Reason::RunVanished);
+    assert_eq!(
+        w.state.last_run.as_ref().unwrap().reason,
+        Reason::RunVanished
+    );
     assert_eq!(w.state.next_eligible, Some(t(100 + 3600)));
 }
 
 #[test]
 fn t65_a_stuck_run_is_shown_and_no_second_one_made() {
-    let mut w = World::new(Policy { hold_for: secs(0), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
     w.eval(firing());
     assert_eq!(w.pass(90 * 86_400).eval(firing()), Reason::RunInProgress);
     assert_eq!(w.creates.len(), 1);
@@ -250,24 +316,39 @@ fn t65_a_stuck_run_is_shown_and_no_second_one_made() {
 
 #[test]
 fn t67_a_dry_run_says_that_it_would() {
-    let mut w = World::new(Policy { hold_for: secs(0), dry_run: true, ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        dry_run: true,
+        ..policy()
+    });
     assert_eq!(w.eval(firing()), Reason::DryRun);
     w.policy.trigger = Some("now".into());
     assert_eq!(w.pass(10).eval(quiet()), Reason::DryRun);
-    assert_eq!(w.pass(10).eval(quiet()), Reason::SignalNotFiring, "said once");
+    assert_eq!(
+        w.pass(10).eval(quiet()),
+        Reason::SignalNotFiring,
+        "said once"
+    );
     assert!(w.creates.is_empty());
 }
 
 #[test]
 fn s37_a_sample_from_before_the_end_of_the_last_run_proves_nothing() {
-    let mut w = World::new(Policy { hold_for: secs(0), cooldown: secs(5), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        cooldown: secs(5),
+        ..policy()
+    });
     w.eval(firing());
     w.pass(10).finish(500 * MIB);
     w.pass(10);
     assert!(!wants_sample_age(&w.state));
     w.eval(quiet());
     assert!(wants_sample_age(&w.state));
-    let aged = |at| Reading { sampled_at: Some(at), ..firing() };
+    let aged = |at| Reading {
+        sampled_at: Some(at),
+        ..firing()
+    };
     assert_eq!(w.pass(10).eval(aged(t(9))), Reason::SampleTooOld);
     assert_eq!(w.pass(10).eval(aged(t(10))), Reason::SampleTooOld);
     assert_eq!(w.pass(10).eval(aged(t(11))), Reason::RunCreated);
@@ -278,28 +359,54 @@ fn t91_the_fallback_decides_only_after_its_time_and_goes_at_the_first_good_answe
     let mut w = World::new(Policy {
         hold_for: secs(0),
         on_error: OnSilence::Fallback,
-        fallback: Some(Fallback { after: secs(120), rule: Rule::default() }),
+        fallback: Some(Fallback {
+            after: secs(120),
+            rule: Rule::default(),
+        }),
         ..policy()
     });
-    assert_eq!(w.eval_with(down(), Some(firing())), Reason::SourceUnavailable);
-    assert!(w.message().contains("the fallback decides after 2m"), "{}", w.message());
+    assert_eq!(
+        w.eval_with(down(), Some(firing())),
+        Reason::SourceUnavailable
+    );
+    assert!(
+        w.message().contains("the fallback decides after 2m"),
+        "{}",
+        w.message()
+    );
     for _ in 0..11 {
-        assert_eq!(w.pass(10).eval_with(down(), Some(firing())), Reason::SourceUnavailable);
+        assert_eq!(
+            w.pass(10).eval_with(down(), Some(firing())),
+            Reason::SourceUnavailable
+        );
         assert!(!w.state.fallback_active);
     }
-    assert_eq!(w.pass(10).eval_with(down(), Some(quiet())), Reason::SignalNotFiring);
+    assert_eq!(
+        w.pass(10).eval_with(down(), Some(quiet())),
+        Reason::SignalNotFiring
+    );
     assert!(w.state.fallback_active);
     assert_eq!(w.state.signal.as_ref().unwrap().origin, Origin::Fallback);
-    assert_eq!(w.pass(10).eval_with(quiet(), Some(firing())), Reason::SignalNotFiring);
+    assert_eq!(
+        w.pass(10).eval_with(quiet(), Some(firing())),
+        Reason::SignalNotFiring
+    );
     assert!(!w.state.fallback_active);
-    assert_eq!(w.pass(10).eval_with(down(), Some(firing())), Reason::SourceUnavailable, "it counts from anew");
+    assert_eq!(
+        w.pass(10).eval_with(down(), Some(firing())),
+        Reason::SourceUnavailable,
+        "it counts from anew"
+    );
 }
 
 #[test]
 fn a_restart_does_not_make_the_fallback_wait_again() {
     let mut w = World::new(Policy {
         on_error: OnSilence::Fallback,
-        fallback: Some(Fallback { after: secs(120), rule: Rule::default() }),
+        fallback: Some(Fallback {
+            after: secs(120),
+            rule: Rule::default(),
+        }),
         ..policy()
     });
     w.eval(down());
@@ -312,40 +419,68 @@ fn s17_a_refused_query_is_not_masked_by_the_fallback() {
     let mut w = World::new(Policy {
         hold_for: secs(0),
         on_error: OnSilence::Fire,
-        fallback: Some(Fallback { after: secs(1), rule: Rule::default() }),
+        fallback: Some(Fallback {
+            after: secs(1),
+            rule: Rule::default(),
+        }),
         no_data: OnSilence::Fallback,
         ..policy()
     });
     let refused = || Reading::error(Reason::QueryInvalid, "parse error");
     for _ in 0..10 {
-        assert_eq!(w.pass(10).eval_with(refused(), Some(firing())), Reason::QueryInvalid);
+        assert_eq!(
+            w.pass(10).eval_with(refused(), Some(firing())),
+            Reason::QueryInvalid
+        );
     }
     assert!(w.creates.is_empty());
 }
 
 #[test]
 fn silence_that_is_said_to_fire_fires_through_for() {
-    let mut w = World::new(Policy { no_data: OnSilence::Fire, ..policy() });
+    let mut w = World::new(Policy {
+        no_data: OnSilence::Fire,
+        ..policy()
+    });
     assert_eq!(w.eval(no_data()), Reason::HoldingFor);
     assert_eq!(w.pass(10).hold(50, no_data), Reason::RunCreated);
-    let mut w = World::new(Policy { no_data: OnSilence::Fire, hold_for: secs(0), ..policy() });
-    assert_eq!(w.eval(down()), Reason::SourceUnavailable, "an error is not NoData");
+    let mut w = World::new(Policy {
+        no_data: OnSilence::Fire,
+        hold_for: secs(0),
+        ..policy()
+    });
+    assert_eq!(
+        w.eval(down()),
+        Reason::SourceUnavailable,
+        "an error is not NoData"
+    );
 }
 
 fn nightly() -> Schedule {
     // t(0) is 2025-06-15 15:06:40 UTC, a Sunday.
     let window = Window::weekly(&["Sun"], "22:00", "2h", "UTC").unwrap();
-    Schedule { windows: vec![window], blackouts: Vec::new() }
+    Schedule {
+        windows: vec![window],
+        blackouts: Vec::new(),
+    }
 }
 
 #[test]
 fn t75_outside_a_window_it_waits_and_decides_afresh_at_the_opening() {
-    let mut w = World::new(Policy { hold_for: secs(0), schedule: nightly(), ..policy() });
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        schedule: nightly(),
+        ..policy()
+    });
     assert_eq!(w.eval(firing()), Reason::OutsideWindow);
     let opens = w.state.next_eligible.unwrap();
     assert_eq!(w.last.as_ref().unwrap().recheck, Some(opens));
     w.now = opens;
-    assert_eq!(w.eval(quiet()), Reason::SignalNotFiring, "nothing is owed from before");
+    assert_eq!(
+        w.eval(quiet()),
+        Reason::SignalNotFiring,
+        "nothing is owed from before"
+    );
     assert_eq!(w.eval(firing()), Reason::RunCreated);
 }
 
@@ -353,11 +488,16 @@ fn t75_outside_a_window_it_waits_and_decides_afresh_at_the_opening() {
 fn t74_a_blackout_wins_also_over_a_trigger_and_an_emergency() {
     let mut schedule = nightly();
     schedule.windows.clear();
-    schedule.blackouts.push(Window::weekly(&["Sun"], "12:00", "6h", "UTC").unwrap());
+    schedule
+        .blackouts
+        .push(Window::weekly(&["Sun"], "12:00", "6h", "UTC").unwrap());
     let mut w = World::new(Policy {
         hold_for: secs(0),
         schedule,
-        emergency: Some(Emergency { quota_usage_above: None, no_space: true }),
+        emergency: Some(Emergency {
+            quota_usage_above: None,
+            no_space: true,
+        }),
         ..policy()
     });
     w.emergency = Some("NOSPACE".into());
@@ -371,17 +511,40 @@ fn t74_a_blackout_wins_also_over_a_trigger_and_an_emergency() {
 
 #[test]
 fn t77_an_emergency_passes_windows_and_cooldown_if_declared_and_says_so() {
-    let emergency = Emergency { quota_usage_above: Some(Percent::parse("90%").unwrap()), no_space: true };
-    let base = Policy { hold_for: secs(0), schedule: nightly(), ..policy() };
-    let mut w = World::new(Policy { emergency: Some(emergency), ..base.clone() });
+    let emergency = Emergency {
+        quota_usage_above: Some(Percent::parse("90%").unwrap()),
+        no_space: true,
+    };
+    let base = Policy {
+        hold_for: secs(0),
+        schedule: nightly(),
+        ..policy()
+    };
+    let mut w = World::new(Policy {
+        emergency: Some(emergency),
+        ..base.clone()
+    });
     w.emergency = Some("member m0 has raised NOSPACE".into());
     assert_eq!(w.eval(firing()), Reason::RunCreated);
     assert_eq!(w.creates[0].note.reason, Reason::Emergency);
-    assert!(w.creates[0].note.message.contains("windows (member m0 has raised NOSPACE)"));
+    assert!(
+        w.creates[0]
+            .note
+            .message
+            .contains("windows (member m0 has raised NOSPACE)")
+    );
     w.pass(10).finish(500 * MIB);
-    assert_eq!(w.pass(10).eval(firing()), Reason::RunCreated, "and the cooldown");
+    assert_eq!(
+        w.pass(10).eval(firing()),
+        Reason::RunCreated,
+        "and the cooldown"
+    );
     w.pass(10).finish(0);
-    assert_eq!(w.pass(10).eval(firing()), Reason::BackingOff, "but never the back-off");
+    assert_eq!(
+        w.pass(10).eval(firing()),
+        Reason::BackingOff,
+        "but never the back-off"
+    );
     let mut undeclared = World::new(base);
     assert_eq!(undeclared.eval(firing()), Reason::OutsideWindow);
 }
@@ -390,7 +553,10 @@ fn t77_an_emergency_passes_windows_and_cooldown_if_declared_and_says_so() {
 fn an_emergency_alone_starts_nothing() {
     let mut w = World::new(Policy {
         hold_for: secs(0),
-        emergency: Some(Emergency { quota_usage_above: None, no_space: true }),
+        emergency: Some(Emergency {
+            quota_usage_above: None,
+            no_space: true,
+        }),
         ..policy()
     });
     w.emergency = Some("NOSPACE".into());

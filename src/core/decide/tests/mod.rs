@@ -46,11 +46,19 @@ pub(super) fn policy() -> Policy {
 }
 
 pub(super) fn firing() -> Reading {
-    Reading::new(SignalState::Firing, Reason::SignalFiring, "150 is above 100")
+    Reading::new(
+        SignalState::Firing,
+        Reason::SignalFiring,
+        "150 is above 100",
+    )
 }
 
 pub(super) fn quiet() -> Reading {
-    Reading::new(SignalState::NotFiring, Reason::SignalNotFiring, "50 is not above 100")
+    Reading::new(
+        SignalState::NotFiring,
+        Reason::SignalNotFiring,
+        "50 is not above 100",
+    )
 }
 
 pub(super) fn no_data() -> Reading {
@@ -62,19 +70,19 @@ pub(super) fn down() -> Reading {
 }
 
 pub(super) struct World {
-    pub policy: Policy,
-    pub state: ClusterState,
-    pub now: Timestamp,
-    pub runs: Vec<RunSummary>,
-    pub runs_broken: bool,
-    pub emergency: Option<String>,
+    pub(super) policy: Policy,
+    pub(super) state: ClusterState,
+    pub(super) now: Timestamp,
+    pub(super) runs: Vec<RunSummary>,
+    pub(super) runs_broken: bool,
+    pub(super) emergency: Option<String>,
     /// Every create that was asked for, also repeated ones.
-    pub creates: Vec<CreateRun>,
-    pub last: Option<Decision>,
+    pub(super) creates: Vec<CreateRun>,
+    pub(super) last: Option<Decision>,
 }
 
 impl World {
-    pub fn new(policy: Policy) -> Self {
+    pub(super) fn new(policy: Policy) -> Self {
         World {
             policy,
             state: ClusterState::default(),
@@ -87,7 +95,7 @@ impl World {
         }
     }
 
-    pub fn pass(&mut self, seconds: i64) -> &mut Self {
+    pub(super) fn pass(&mut self, seconds: i64) -> &mut Self {
         self.now = self.now.checked_add(secs(seconds)).unwrap();
         self
     }
@@ -101,18 +109,23 @@ impl World {
             primary: Some(primary),
             fallback,
             emergency: self.emergency.clone(),
-            runs: if self.runs_broken { Err("disk error".to_owned()) } else { Ok(&self.runs) },
+            runs: if self.runs_broken {
+                Err("disk error".to_owned())
+            } else {
+                Ok(&self.runs)
+            },
         };
         decide(&self.policy, self.state.clone(), &facts)
     }
 
     /// One evaluation: recorded, created, recorded.
-    pub fn eval(&mut self, primary: Reading) -> Reason {
+    pub(super) fn eval(&mut self, primary: Reading) -> Reason {
         self.eval_with(primary, None)
     }
 
-    pub fn eval_with(&mut self, primary: Reading, fallback: Option<Reading>) -> Reason {
-        let fallback = fallback.filter(|_| wants_fallback(&self.policy, &self.state, &primary, self.now));
+    pub(super) fn eval_with(&mut self, primary: Reading, fallback: Option<Reading>) -> Reason {
+        let fallback =
+            fallback.filter(|_| wants_fallback(&self.policy, &self.state, &primary, self.now));
         let decision = self.facts(primary, fallback);
         self.state = decision.state.clone();
         if let Some(run) = &decision.create {
@@ -134,7 +147,7 @@ impl World {
     }
 
     /// Evaluates every ten seconds for a while; the last reason.
-    pub fn hold(&mut self, seconds: i64, reading: impl Fn() -> Reading) -> Reason {
+    pub(super) fn hold(&mut self, seconds: i64, reading: impl Fn() -> Reading) -> Reason {
         let mut reason = self.eval(reading());
         for _ in 0..seconds / 10 {
             self.pass(10);
@@ -143,22 +156,38 @@ impl World {
         reason
     }
 
-    pub fn finish(&mut self, reclaimed: u64) -> &mut Self {
+    pub(super) fn finish(&mut self, reclaimed: u64) -> &mut Self {
         self.end(true, Reason::SweepComplete, reclaimed, true)
     }
 
-    pub fn end(&mut self, succeeded: bool, reason: Reason, reclaimed: u64, touched: bool) -> &mut Self {
+    pub(super) fn end(
+        &mut self,
+        succeeded: bool,
+        reason: Reason,
+        reclaimed: u64,
+        touched: bool,
+    ) -> &mut Self {
         let at = self.now;
-        let run = self.runs.iter_mut().find(|r| r.end.is_none()).expect("a run goes on");
-        run.end = Some(RunEnd { at, succeeded, reason, reclaimed, touched });
+        let run = self
+            .runs
+            .iter_mut()
+            .find(|r| r.end.is_none())
+            .expect("a run goes on");
+        run.end = Some(RunEnd {
+            at,
+            succeeded,
+            reason,
+            reclaimed,
+            touched,
+        });
         self
     }
 
-    pub fn message(&self) -> &str {
+    pub(super) fn message(&self) -> &str {
         &self.last.as_ref().unwrap().note.message
     }
 
-    pub fn names(&self) -> std::collections::BTreeSet<&str> {
+    pub(super) fn names(&self) -> std::collections::BTreeSet<&str> {
         self.creates.iter().map(|c| c.name.as_str()).collect()
     }
 }

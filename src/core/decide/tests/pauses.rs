@@ -1,7 +1,10 @@
 use super::*;
 
 fn immediate() -> Policy {
-    Policy { hold_for: secs(0), ..policy() }
+    Policy {
+        hold_for: secs(0),
+        ..policy()
+    }
 }
 
 #[test]
@@ -12,7 +15,13 @@ fn t38_the_cooldown_counts_from_the_end_of_the_run() {
     assert_eq!(w.pass(10).eval(firing()), Reason::CoolingDown);
     assert_eq!(w.state.next_eligible, Some(t(7_200 + 3_600)));
     assert_eq!(
-        w.message().split("run ").nth(1).unwrap().split_once(' ').unwrap().1,
+        w.message()
+            .split("run ")
+            .nth(1)
+            .unwrap()
+            .split_once(' ')
+            .unwrap()
+            .1,
         "ended 10s ago and gave back 500 MiB; cooldown is 1h, 59m 50s left"
     );
     assert_eq!(w.pass(3_590).eval(firing()), Reason::RunCreated);
@@ -32,7 +41,11 @@ fn t45_a_restart_in_the_cooldown_changes_nothing() {
 #[test]
 fn t39_t63_runs_that_give_back_too_little_wait_longer_each_time_up_to_max() {
     let mut w = World::new(Policy {
-        backoff: Backoff { factor: 2, max: secs(5 * 3_600), min_reclaim: 32 * MIB },
+        backoff: Backoff {
+            factor: 2,
+            max: secs(5 * 3_600),
+            min_reclaim: 32 * MIB,
+        },
         ..immediate()
     });
     let mut waits = Vec::new();
@@ -59,7 +72,10 @@ fn t39_t63_runs_that_give_back_too_little_wait_longer_each_time_up_to_max() {
 
 #[test]
 fn t64_failed_runs_have_their_own_back_off_and_are_still_tried() {
-    let mut w = World::new(Policy { cooldown: secs(60), ..immediate() });
+    let mut w = World::new(Policy {
+        cooldown: secs(60),
+        ..immediate()
+    });
     let mut waits = Vec::new();
     for _ in 0..4 {
         assert_eq!(w.eval(firing()), Reason::RunCreated);
@@ -71,7 +87,10 @@ fn t64_failed_runs_have_their_own_back_off_and_are_still_tried() {
     }
     assert_eq!(waits, [300, 600, 1_200, 2_400]);
     assert_eq!(w.state.failure_level, 4);
-    assert_eq!(w.state.backoff_level, 0, "a failure is no proof that nothing can be gained");
+    assert_eq!(
+        w.state.backoff_level, 0,
+        "a failure is no proof that nothing can be gained"
+    );
     w.eval(firing());
     w.pass(60).finish(500 * MIB);
     assert_eq!(w.eval(firing()), Reason::CoolingDown);
@@ -85,13 +104,21 @@ fn a_failed_run_that_touched_the_cluster_waits_at_least_the_cooldown() {
         w.eval(firing());
         w.pass(60).end(false, Reason::Deferred, 0, touched);
         w.eval(firing());
-        assert_eq!(w.state.next_eligible.unwrap().duration_since(w.now), secs(want), "touched {touched}");
+        assert_eq!(
+            w.state.next_eligible.unwrap().duration_since(w.now),
+            secs(want),
+            "touched {touched}"
+        );
     }
 }
 
 #[test]
 fn t66_the_daily_limit_names_the_next_time() {
-    let mut w = World::new(Policy { max_runs_per_day: Some(2), cooldown: secs(60), ..immediate() });
+    let mut w = World::new(Policy {
+        max_runs_per_day: Some(2),
+        cooldown: secs(60),
+        ..immediate()
+    });
     for _ in 0..2 {
         assert_eq!(w.eval(firing()), Reason::RunCreated);
         w.pass(100).finish(500 * MIB);
@@ -122,9 +149,16 @@ fn a_clock_that_jumps_back_makes_no_wait_longer_than_it_is() {
     w.pass(10).eval(firing());
     w.pass(-30 * 86_400);
     assert_eq!(w.eval(firing()), Reason::CoolingDown);
-    assert_eq!(w.state.next_eligible.unwrap().duration_since(w.now), secs(3_600));
+    assert_eq!(
+        w.state.next_eligible.unwrap().duration_since(w.now),
+        secs(3_600)
+    );
     for _ in 0..10 {
         w.pass(350).eval(firing());
     }
-    assert_eq!(w.pass(100).eval(firing()), Reason::RunCreated, "and it ends");
+    assert_eq!(
+        w.pass(100).eval(firing()),
+        Reason::RunCreated,
+        "and it ends"
+    );
 }

@@ -22,25 +22,117 @@ fn the_gate_names_what_is_wrong() {
     type Change = fn(&mut Observation);
     let table: [(&str, Change, Result<(), Reason>); 17] = [
         ("healthy", |_| {}, Ok(())),
-        ("R61 member down", |s| s.members.as_mut().unwrap()[2].status = Err(trouble(Reason::MemberUnreachable)), Err(Reason::MemberUnreachable)),
-        ("R68 auth", |s| s.members.as_mut().unwrap()[2].status = Err(trouble(Reason::PermissionDenied)), Err(Reason::PermissionDenied)),
-        ("no list", |s| s.members = Err(trouble(Reason::MemberListUnavailable)), Err(Reason::MemberListUnavailable)),
-        ("two clusters", |s| { s.cluster_ids.insert(ClusterId(9)); }, Err(Reason::ClusterIdMismatch)),
-        ("memberCount", |s| s.expected_voters = Some(5), Err(Reason::MemberCountMismatch)),
-        ("no leader", |s| status(s, 1).leader = None, Err(Reason::NoLeader)),
-        ("two leaders", |s| status(s, 1).leader = Some(MemberId(0xa1)), Err(Reason::NoLeader)),
-        ("leader unknown to the list", |s| for i in 0..3 { status(s, i).leader = Some(MemberId(1)) }, Err(Reason::NoLeader)),
-        ("CORRUPT listed", |s| { s.alarms.as_mut().unwrap().insert(Alarm { member: MemberId(0xa1), kind: AlarmKind::Corrupt }); }, Err(Reason::CorruptAlarm)),
-        ("CORRUPT told by Status, alarms not listed", |s| {
-            s.alarms = Err(trouble(Reason::AlarmsUnavailable));
-            status(s, 0).alarms.insert(Alarm { member: MemberId(0xa0), kind: AlarmKind::Corrupt });
-        }, Err(Reason::CorruptAlarm)),
-        ("alarms not listed", |s| s.alarms = Err(trouble(Reason::AlarmsUnavailable)), Err(Reason::AlarmsUnavailable)),
-        ("R38 NOSPACE admits", |s| { s.alarms.as_mut().unwrap().insert(Alarm { member: MemberId(0xa1), kind: AlarmKind::NoSpace }); }, Ok(())),
-        ("R73 apply lag", |s| status(s, 1).raft_applied_index = Some(9_000), Err(Reason::ApplyLag)),
-        ("R57 applied all it has, but has little", |s| { status(s, 1).raft_index = 9_000; status(s, 1).raft_applied_index = Some(9_000); }, Err(Reason::ApplyLag)),
-        ("R55 version", |s| status(s, 1).version = "3.5.4".to_owned(), Err(Reason::VersionRefused)),
-        ("R78 somebody else defragments", |s| s.members.as_mut().unwrap()[1].metrics.as_mut().unwrap().inflight = Some(true), Err(Reason::OtherDefragmentation)),
+        (
+            "R61 member down",
+            |s| s.members.as_mut().unwrap()[2].status = Err(trouble(Reason::MemberUnreachable)),
+            Err(Reason::MemberUnreachable),
+        ),
+        (
+            "R68 auth",
+            |s| s.members.as_mut().unwrap()[2].status = Err(trouble(Reason::PermissionDenied)),
+            Err(Reason::PermissionDenied),
+        ),
+        (
+            "no list",
+            |s| s.members = Err(trouble(Reason::MemberListUnavailable)),
+            Err(Reason::MemberListUnavailable),
+        ),
+        (
+            "two clusters",
+            |s| {
+                s.cluster_ids.insert(ClusterId(9));
+            },
+            Err(Reason::ClusterIdMismatch),
+        ),
+        (
+            "memberCount",
+            |s| s.expected_voters = Some(5),
+            Err(Reason::MemberCountMismatch),
+        ),
+        (
+            "no leader",
+            |s| status(s, 1).leader = None,
+            Err(Reason::NoLeader),
+        ),
+        (
+            "two leaders",
+            |s| status(s, 1).leader = Some(MemberId(0xa1)),
+            Err(Reason::NoLeader),
+        ),
+        (
+            "leader unknown to the list",
+            |s| {
+                for i in 0..3 {
+                    status(s, i).leader = Some(MemberId(1))
+                }
+            },
+            Err(Reason::NoLeader),
+        ),
+        (
+            "CORRUPT listed",
+            |s| {
+                s.alarms.as_mut().unwrap().insert(Alarm {
+                    member: MemberId(0xa1),
+                    kind: AlarmKind::Corrupt,
+                });
+            },
+            Err(Reason::CorruptAlarm),
+        ),
+        (
+            "CORRUPT told by Status, alarms not listed",
+            |s| {
+                s.alarms = Err(trouble(Reason::AlarmsUnavailable));
+                status(s, 0).alarms.insert(Alarm {
+                    member: MemberId(0xa0),
+                    kind: AlarmKind::Corrupt,
+                });
+            },
+            Err(Reason::CorruptAlarm),
+        ),
+        (
+            "alarms not listed",
+            |s| s.alarms = Err(trouble(Reason::AlarmsUnavailable)),
+            Err(Reason::AlarmsUnavailable),
+        ),
+        (
+            "R38 NOSPACE admits",
+            |s| {
+                s.alarms.as_mut().unwrap().insert(Alarm {
+                    member: MemberId(0xa1),
+                    kind: AlarmKind::NoSpace,
+                });
+            },
+            Ok(()),
+        ),
+        (
+            "R73 apply lag",
+            |s| status(s, 1).raft_applied_index = Some(9_000),
+            Err(Reason::ApplyLag),
+        ),
+        (
+            "R57 applied all it has, but has little",
+            |s| {
+                status(s, 1).raft_index = 9_000;
+                status(s, 1).raft_applied_index = Some(9_000);
+            },
+            Err(Reason::ApplyLag),
+        ),
+        (
+            "R55 version",
+            |s| status(s, 1).version = "3.5.4".to_owned(),
+            Err(Reason::VersionRefused),
+        ),
+        (
+            "R78 somebody else defragments",
+            |s| {
+                s.members.as_mut().unwrap()[1]
+                    .metrics
+                    .as_mut()
+                    .unwrap()
+                    .inflight = Some(true)
+            },
+            Err(Reason::OtherDefragmentation),
+        ),
     ];
     for (what, change, want) in table {
         assert_eq!(gate_of(change), want, "{what}");
@@ -57,7 +149,10 @@ fn r26_different_revisions_at_one_index_stop_the_sweep_once_seen_thrice() {
     assert!(matches!(script.look(), Step::Hold { .. }));
     assert!(matches!(script.look(), Step::Hold { .. }));
     assert_eq!(script.look(), Step::Finish);
-    assert_eq!(script.record.result.unwrap().reason, Reason::RevisionMismatch);
+    assert_eq!(
+        script.record.result.unwrap().reason,
+        Reason::RevisionMismatch
+    );
 }
 
 #[test]
@@ -100,21 +195,28 @@ fn r75_a_restart_right_after_the_call_left_does_not_repeat_it() {
     for metrics in [true, false] {
         let mut script = Script::new(fragmented(), RunSpec::default());
         script.sim.metrics = metrics;
-        let Step::Act(act) = script.look() else { panic!("an act") };
+        let Step::Act(act) = script.look() else {
+            panic!("an act")
+        };
         // The call leaves and defragd dies: nobody concludes.
         script.sim.act(&act, Fate::Lost(60));
         script.record = resume(script.record.clone());
         assert_eq!(script.record.count(Outcome::Unknown), 1);
         script.run(all_done);
         assert_eq!(script.record.phase, Phase::Complete);
-        assert!(script.sim.members.iter().all(|m| m.begun == 1), "metrics {metrics}");
+        assert!(
+            script.sim.members.iter().all(|m| m.begun == 1),
+            "metrics {metrics}"
+        );
     }
 }
 
 #[test]
 fn a_restart_between_intent_and_call_tries_once_more_after_two_looks() {
     let mut script = Script::new(fragmented(), RunSpec::default());
-    let Step::Act(_) = script.look() else { panic!("an act") };
+    let Step::Act(_) = script.look() else {
+        panic!("an act")
+    };
     script.record = resume(script.record.clone());
     assert!(matches!(script.look(), Step::Observe { .. }));
     assert!(script.step(Fate::Done(2)));
@@ -132,7 +234,12 @@ fn r71_roles_are_read_again_before_each_turn() {
     // a2 is done; leadership goes to a1 by itself, so a0 is a follower now.
     script.sim.leader = Some(MemberId(0xa1));
     script.run(all_done);
-    let order: Vec<_> = script.lines.iter().filter(|l| l.contains("act ")).map(|l| l[7..].to_owned()).collect();
+    let order: Vec<_> = script
+        .lines
+        .iter()
+        .filter(|l| l.contains("act "))
+        .map(|l| l[7..].to_owned())
+        .collect();
     assert_eq!(order.len(), 4, "{order:?}");
     assert!(order[1].starts_with("act defragment a0"), "{order:?}");
     assert!(order[2].starts_with("act move leader a1"), "{order:?}");
@@ -149,7 +256,9 @@ fn r01_the_next_member_waits_until_the_last_one_caught_up() {
         }
     }
     for _ in 0..10 {
-        let Step::Hold { note, after } = script.look() else { panic!("holds while it lags") };
+        let Step::Hold { note, after } = script.look() else {
+            panic!("holds while it lags")
+        };
         assert_eq!(note.reason, Reason::Settling);
         script.sim.pass(after);
     }
@@ -173,27 +282,40 @@ fn a_member_that_never_catches_up_stops_the_sweep() {
 #[test]
 fn r07_the_target_not_answering_in_its_turn_is_expected_but_another_is_a_fault() {
     let mut script = Script::new(fragmented(), RunSpec::default());
-    let Step::Act(act) = script.look() else { panic!("an act") };
+    let Step::Act(act) = script.look() else {
+        panic!("an act")
+    };
     let result = script.sim.act(&act, Fate::Lost(30));
     script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
-    let Step::Observe { note, .. } = script.look() else { panic!("observes") };
+    let Step::Observe { note, .. } = script.look() else {
+        panic!("observes")
+    };
     assert_eq!(note.reason, Reason::OutcomeUnknown);
     script.sim.pass(SignedDuration::from_secs(60));
     script.sim.member(1).up = false;
-    let Step::Hold { note, .. } = script.look() else { panic!("holds") };
+    let Step::Hold { note, .. } = script.look() else {
+        panic!("holds")
+    };
     assert_eq!(note.reason, Reason::MemberUnreachable);
 }
 
 #[test]
 fn suspend_stops_between_members_only() {
     let mut script = Script::new(fragmented(), RunSpec::default());
-    let Step::Act(act) = script.look() else { panic!("an act") };
+    let Step::Act(act) = script.look() else {
+        panic!("an act")
+    };
     script.spec.suspend = true;
     let result = script.sim.act(&act, Fate::Lost(10));
     script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
-    assert!(matches!(script.look(), Step::Observe { .. }), "the member in progress is seen to its end");
+    assert!(
+        matches!(script.look(), Step::Observe { .. }),
+        "the member in progress is seen to its end"
+    );
     script.sim.pass(SignedDuration::from_secs(20));
-    let Step::Hold { note, .. } = script.look() else { panic!("holds") };
+    let Step::Hold { note, .. } = script.look() else {
+        panic!("holds")
+    };
     assert_eq!(note.reason, Reason::Suspended);
     script.spec.suspend = false;
     script.run(all_done);
@@ -203,21 +325,36 @@ fn suspend_stops_between_members_only() {
 #[test]
 fn r77_a_stop_finishes_the_member_disarms_and_goes() {
     let mut sim = fragmented();
-    sim.alarms.insert(Alarm { member: MemberId(0xa2), kind: AlarmKind::NoSpace });
+    sim.alarms.insert(Alarm {
+        member: MemberId(0xa2),
+        kind: AlarmKind::NoSpace,
+    });
     let mut script = Script::new(sim, RunSpec::default());
-    let Step::Act(act) = script.look() else { panic!("an act") };
+    let Step::Act(act) = script.look() else {
+        panic!("an act")
+    };
     let result = script.sim.act(&act, Fate::Lost(10));
     script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
-    let control = Control { stop: Some(Note::new(Reason::Interrupted, "removed")) };
+    let control = Control {
+        stop: Some(Note::new(Reason::Interrupted, "removed")),
+    };
     let mut disarmed = false;
     for _ in 0..100 {
-        let next = next(&script.spec, script.record.clone(), &script.sim.see(), &control);
+        let next = next(
+            &script.spec,
+            script.record.clone(),
+            &script.sim.see(),
+            &control,
+        );
         script.record = next.record;
         match next.step {
             Step::Finish => break,
             Step::Observe { after, .. } | Step::Hold { after, .. } => script.sim.pass(after),
             Step::Act(act) => {
-                assert!(matches!(act, Act::Disarm { .. }), "no other member is begun: {act:?}");
+                assert!(
+                    matches!(act, Act::Disarm { .. }),
+                    "no other member is begun: {act:?}"
+                );
                 disarmed = true;
                 let result = script.sim.act(&act, Fate::Done(1));
                 script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
@@ -225,26 +362,38 @@ fn r77_a_stop_finishes_the_member_disarms_and_goes() {
         }
     }
     assert!(disarmed);
-    assert_eq!(script.record.result.as_ref().unwrap().reason, Reason::Interrupted);
+    assert_eq!(
+        script.record.result.as_ref().unwrap().reason,
+        Reason::Interrupted
+    );
     assert_eq!(script.record.count(Outcome::Defragmented), 1);
 }
 
 #[test]
 fn r43_r44_a_disarm_that_does_not_help_is_bounded_and_shown() {
     let mut sim = fragmented();
-    sim.alarms.insert(Alarm { member: MemberId(0xa2), kind: AlarmKind::NoSpace });
+    sim.alarms.insert(Alarm {
+        member: MemberId(0xa2),
+        kind: AlarmKind::NoSpace,
+    });
     sim.disarms_ignored = true;
     let mut script = Script::new(sim, RunSpec::default());
     script.run(all_done);
     assert_eq!(script.record.disarms[0].attempts, MAX_DISARMS);
     assert_eq!(script.record.phase, Phase::Failed);
-    assert_eq!(script.record.result.unwrap().reason, Reason::NoSpaceStillArmed);
+    assert_eq!(
+        script.record.result.unwrap().reason,
+        Reason::NoSpaceStillArmed
+    );
 }
 
 #[test]
 fn a_refused_run_disarms_nothing() {
     let mut sim = Sim::new(&[(1200, 100)]);
-    sim.alarms.insert(Alarm { member: MemberId(0xa0), kind: AlarmKind::NoSpace });
+    sim.alarms.insert(Alarm {
+        member: MemberId(0xa0),
+        kind: AlarmKind::NoSpace,
+    });
     let mut script = Script::new(sim, RunSpec::default());
     assert_eq!(script.look(), Step::Finish);
     assert!(!script.record.touched());
@@ -254,7 +403,9 @@ fn a_refused_run_disarms_nothing() {
 #[test]
 fn r83_a_size_that_cannot_be_read_is_absent() {
     let mut script = Script::new(fragmented(), RunSpec::default());
-    let Step::Act(act) = script.look() else { panic!("an act") };
+    let Step::Act(act) = script.look() else {
+        panic!("an act")
+    };
     let result = script.sim.act(&act, Fate::Done(2));
     script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
     script.sim.member(2).up = false;
@@ -277,15 +428,28 @@ fn t93_an_unknown_size_is_not_due_and_not_zero() {
     for i in 0..3 {
         status(&mut seen, i).db_size_in_use = None;
     }
-    let next = next(&RunSpec::default(), RunRecord::default(), &seen, &Control::default());
+    let next = next(
+        &RunSpec::default(),
+        RunRecord::default(),
+        &seen,
+        &Control::default(),
+    );
     assert_eq!(next.step, Step::Finish);
     assert_eq!(next.record.result.unwrap().reason, Reason::NothingDue);
-    assert!(next.record.members.iter().all(|m| m.reason == Reason::NumbersUnknown));
+    assert!(
+        next.record
+            .members
+            .iter()
+            .all(|m| m.reason == Reason::NumbersUnknown)
+    );
 }
 
 #[test]
 fn all_is_due_whatever_the_numbers() {
-    let spec = RunSpec { rule: Rule::All, ..RunSpec::default() };
+    let spec = RunSpec {
+        rule: Rule::All,
+        ..RunSpec::default()
+    };
     let mut script = Script::new(Sim::new(&[(100, 100), (100, 100), (100, 100)]), spec);
     script.run(all_done);
     assert_eq!(script.record.count(Outcome::Defragmented), 3);
@@ -313,14 +477,21 @@ fn r22_the_deadline_of_a_member_follows_its_live_bytes() {
         (Some(8_000_000_000), 190),
         (Some(100_000_000_000), 2030),
     ] {
-        assert_eq!(member_timeout(live), SignedDuration::from_secs(want), "{live:?}");
+        assert_eq!(
+            member_timeout(live),
+            SignedDuration::from_secs(want),
+            "{live:?}"
+        );
     }
 }
 
 #[test]
 fn r47_an_assumed_quota_and_a_faulty_version_are_said() {
     let mut sim = fragmented();
-    sim.quota = Quota::Known { bytes: 2 * GIB, source: QuotaSource::Default };
+    sim.quota = Quota::Known {
+        bytes: 2 * GIB,
+        source: QuotaSource::Default,
+    };
     sim.member(1).version = "3.5.16";
     let mut script = Script::new(sim, RunSpec::default());
     script.run(all_done);
@@ -340,6 +511,9 @@ fn a_member_that_joins_during_the_run_gets_no_turn() {
     script.sim.members.push(joined);
     script.run(all_done);
     let joined = script.record.member(MemberId(0xbb)).unwrap();
-    assert_eq!((joined.outcome, joined.reason), (Outcome::Skipped, Reason::JustJoined));
+    assert_eq!(
+        (joined.outcome, joined.reason),
+        (Outcome::Skipped, Reason::JustJoined)
+    );
     assert_eq!(script.record.phase, Phase::Complete);
 }

@@ -82,11 +82,17 @@ fn apply(script: &mut Script, event: &Event, control: &mut Control) {
         }
         Event::NoSpace(i) => {
             let member = id(sim, i);
-            sim.alarms.insert(Alarm { member, kind: AlarmKind::NoSpace });
+            sim.alarms.insert(Alarm {
+                member,
+                kind: AlarmKind::NoSpace,
+            });
         }
         Event::Corrupt(i) => {
             let member = id(sim, i);
-            sim.alarms.insert(Alarm { member, kind: AlarmKind::Corrupt });
+            sim.alarms.insert(Alarm {
+                member,
+                kind: AlarmKind::Corrupt,
+            });
         }
         Event::Restart => script.record = resume(script.record.clone()),
         Event::Clock(by) => {
@@ -107,15 +113,33 @@ fn check_step(script: &Script, step: &Step) {
     let seen = script.sim.see();
     let Step::Act(act) = step else { return };
     let voters = script.sim.members.iter().filter(|m| !m.learner).count();
-    let announced = script.record.members.iter().filter(|m| m.call.is_some()).count();
+    let announced = script
+        .record
+        .members
+        .iter()
+        .filter(|m| m.call.is_some())
+        .count();
     match act {
         Act::Defragment { member, .. } => {
-            assert_eq!(announced, 1, "exactly one member is announced as in progress");
+            assert_eq!(
+                announced, 1,
+                "exactly one member is announced as in progress"
+            );
             assert!(script.record.member(*member).unwrap().outcome == Outcome::InProgress);
             if script.spec.leader == LeaderMode::Move && voters > 1 {
-                assert_ne!(script.sim.leader, Some(*member), "the leader is never stalled in place");
+                assert_ne!(
+                    script.sim.leader,
+                    Some(*member),
+                    "the leader is never stalled in place"
+                );
             }
-            assert!(seen.alarms.unwrap().iter().all(|a| a.kind != AlarmKind::Corrupt), "CORRUPT blocks");
+            assert!(
+                seen.alarms
+                    .unwrap()
+                    .iter()
+                    .all(|a| a.kind != AlarmKind::Corrupt),
+                "CORRUPT blocks"
+            );
         }
         Act::MoveLeader { to, .. } => {
             assert_eq!(announced, 0);
@@ -131,12 +155,20 @@ fn watched(script: &mut Script, control: &Control, fate: Fate, call_survives: bo
     let next = next(&script.spec, before.clone(), &script.sim.see(), control);
     assert!(next.record.phase >= before.phase, "phases go forward only");
     if before.phase.is_terminal() {
-        assert_eq!((&next.record, &next.step), (&before, &Step::Finish), "a terminal record sticks");
+        assert_eq!(
+            (&next.record, &next.step),
+            (&before, &Step::Finish),
+            "a terminal record sticks"
+        );
     }
     for member in &next.record.members {
         let was = before.member(member.id).map(|m| m.outcome);
         if was == Some(Outcome::Defragmented) {
-            assert_eq!(member.outcome, Outcome::Defragmented, "what is done stays done");
+            assert_eq!(
+                member.outcome,
+                Outcome::Defragmented,
+                "what is done stays done"
+            );
         }
     }
     script.record = next.record;

@@ -26,21 +26,21 @@ pub(super) fn t(second: i64) -> Timestamp {
 
 #[derive(Clone, Debug)]
 pub(super) struct SimMember {
-    pub id: MemberId,
-    pub name: String,
-    pub learner: bool,
-    pub up: bool,
-    pub size: u64,
-    pub in_use: u64,
-    pub lag: u64,
-    pub version: &'static str,
-    pub revision: i64,
+    pub(super) id: MemberId,
+    pub(super) name: String,
+    pub(super) learner: bool,
+    pub(super) up: bool,
+    pub(super) size: u64,
+    pub(super) in_use: u64,
+    pub(super) lag: u64,
+    pub(super) version: &'static str,
+    pub(super) revision: i64,
     /// Set while a defragmentation runs.
-    pub busy_until: Option<Timestamp>,
-    pub finished: u64,
-    pub process_start: f64,
+    pub(super) busy_until: Option<Timestamp>,
+    pub(super) finished: u64,
+    pub(super) process_start: f64,
     /// Defragmentations that the server began.
-    pub begun: u32,
+    pub(super) begun: u32,
 }
 
 /// What becomes of a Defragment call.
@@ -60,21 +60,21 @@ pub(super) enum Fate {
 
 #[derive(Clone, Debug)]
 pub(super) struct Sim {
-    pub now: Timestamp,
-    pub id: ClusterId,
-    pub members: Vec<SimMember>,
-    pub leader: Option<MemberId>,
-    pub alarms: BTreeSet<Alarm>,
-    pub quota: Quota,
-    pub metrics: bool,
-    pub expected: Option<u32>,
-    pub transfers: u32,
-    pub disarms_ignored: bool,
+    pub(super) now: Timestamp,
+    pub(super) id: ClusterId,
+    pub(super) members: Vec<SimMember>,
+    pub(super) leader: Option<MemberId>,
+    pub(super) alarms: BTreeSet<Alarm>,
+    pub(super) quota: Quota,
+    pub(super) metrics: bool,
+    pub(super) expected: Option<u32>,
+    pub(super) transfers: u32,
+    pub(super) disarms_ignored: bool,
 }
 
 impl Sim {
     /// `sizes` as (file, in use) in MiB; the first member leads.
-    pub fn new(sizes: &[(u64, u64)]) -> Self {
+    pub(super) fn new(sizes: &[(u64, u64)]) -> Self {
         let members: Vec<SimMember> = sizes
             .iter()
             .enumerate()
@@ -100,7 +100,10 @@ impl Sim {
             leader: members.first().map(|m| m.id),
             members,
             alarms: BTreeSet::new(),
-            quota: Quota::Known { bytes: 8 * GIB, source: QuotaSource::Status },
+            quota: Quota::Known {
+                bytes: 8 * GIB,
+                source: QuotaSource::Status,
+            },
             metrics: true,
             expected: None,
             transfers: 0,
@@ -108,11 +111,11 @@ impl Sim {
         }
     }
 
-    pub fn member(&mut self, i: usize) -> &mut SimMember {
+    pub(super) fn member(&mut self, i: usize) -> &mut SimMember {
         &mut self.members[i]
     }
 
-    pub fn pass(&mut self, by: SignedDuration) {
+    pub(super) fn pass(&mut self, by: SignedDuration) {
         self.now = self.now.checked_add(by).unwrap();
         let now = self.now;
         for m in &mut self.members {
@@ -124,7 +127,7 @@ impl Sim {
         }
     }
 
-    pub fn see(&self) -> Observation {
+    pub(super) fn see(&self) -> Observation {
         let members = self
             .members
             .iter()
@@ -145,7 +148,11 @@ impl Sim {
         Observation {
             at: self.now,
             members: Ok(members),
-            alarms: if quorum { Ok(self.alarms.clone()) } else { Err(trouble(Reason::AlarmsUnavailable)) },
+            alarms: if quorum {
+                Ok(self.alarms.clone())
+            } else {
+                Err(trouble(Reason::AlarmsUnavailable))
+            },
             cluster_ids: BTreeSet::from([self.id]),
             expected_voters: self.expected,
         }
@@ -171,13 +178,20 @@ impl Sim {
     }
 
     /// The server's side of a call. Panics when an invariant is broken.
-    pub fn act(&mut self, act: &Act, fate: Fate) -> ActResult {
+    pub(super) fn act(&mut self, act: &Act, fate: Fate) -> ActResult {
         match act {
             Act::Defragment { member, .. } => self.defragment(*member, fate),
             Act::MoveLeader { from, to } => {
-                assert_eq!(self.leader, Some(*from), "a transfer is asked of the leader");
+                assert_eq!(
+                    self.leader,
+                    Some(*from),
+                    "a transfer is asked of the leader"
+                );
                 if fate == Fate::Refused {
-                    return ActResult::Refused(Note::new(Reason::LeaderMoveFailed, "bad transferee"));
+                    return ActResult::Refused(Note::new(
+                        Reason::LeaderMoveFailed,
+                        "bad transferee",
+                    ));
                 }
                 self.leader = Some(*to);
                 self.transfers += 1;
@@ -198,7 +212,10 @@ impl Sim {
                     assert!(!full, "disarmed while a member has no room");
                 }
                 if !self.disarms_ignored {
-                    self.alarms.remove(&Alarm { member: *member, kind: AlarmKind::NoSpace });
+                    self.alarms.remove(&Alarm {
+                        member: *member,
+                        kind: AlarmKind::NoSpace,
+                    });
                 }
                 ActResult::Done
             }
@@ -215,10 +232,22 @@ impl Sim {
                 _ => ActResult::Unknown(note),
             };
         }
-        let busy: Vec<_> = self.members.iter().filter(|m| m.busy_until.is_some()).map(|m| m.id).collect();
-        assert!(busy.is_empty(), "{id} is asked while {busy:?} is being defragmented");
+        let busy: Vec<_> = self
+            .members
+            .iter()
+            .filter(|m| m.busy_until.is_some())
+            .map(|m| m.id)
+            .collect();
+        assert!(
+            busy.is_empty(),
+            "{id} is asked while {busy:?} is being defragmented"
+        );
         let now = self.now;
-        let member = self.members.iter_mut().find(|m| m.id == id).expect("a member of the cluster");
+        let member = self
+            .members
+            .iter_mut()
+            .find(|m| m.id == id)
+            .expect("a member of the cluster");
         assert!(!member.learner, "a learner is asked");
         member.begun += 1;
         assert!(member.begun <= MAX_ATTEMPTS, "{id} is asked once too often");
@@ -242,24 +271,33 @@ impl Sim {
 }
 
 pub(super) fn trouble(reason: Reason) -> Trouble {
-    Trouble { reason, message: "no answer within 5s".to_owned() }
+    Trouble {
+        reason,
+        message: "no answer within 5s".to_owned(),
+    }
 }
 
 /// Runs to the end and writes a line for each step that is news.
 pub(super) struct Script {
-    pub sim: Sim,
-    pub spec: RunSpec,
-    pub record: RunRecord,
-    pub lines: Vec<String>,
+    pub(super) sim: Sim,
+    pub(super) spec: RunSpec,
+    pub(super) record: RunRecord,
+    pub(super) lines: Vec<String>,
     last: String,
 }
 
 impl Script {
-    pub fn new(sim: Sim, spec: RunSpec) -> Self {
-        Script { sim, spec, record: RunRecord::default(), lines: Vec::new(), last: String::new() }
+    pub(super) fn new(sim: Sim, spec: RunSpec) -> Self {
+        Script {
+            sim,
+            spec,
+            record: RunRecord::default(),
+            lines: Vec::new(),
+            last: String::new(),
+        }
     }
 
-    pub fn say(&mut self, line: impl Into<String>) {
+    pub(super) fn say(&mut self, line: impl Into<String>) {
         let line = line.into();
         if self.last != line {
             let at = self.sim.now.duration_since(t(0)).as_secs();
@@ -268,20 +306,34 @@ impl Script {
         }
     }
 
-    pub fn look(&mut self) -> Step {
+    pub(super) fn look(&mut self) -> Step {
         let before = self.record.phase;
-        let next = next(&self.spec, self.record.clone(), &self.sim.see(), &Control::default());
+        let next = next(
+            &self.spec,
+            self.record.clone(),
+            &self.sim.see(),
+            &Control::default(),
+        );
         assert!(next.record.phase >= before, "phases go forward only");
         self.record = next.record;
         next.step
     }
 
     /// One step, with the given fate if it is a Defragment.
-    pub fn step(&mut self, fate: Fate) -> bool {
+    pub(super) fn step(&mut self, fate: Fate) -> bool {
         match self.look() {
             Step::Finish => {
-                let note = self.record.result.clone().expect("a finished run has a result");
-                self.say(format!("{} {}: {}", self.record.phase.as_str(), note.reason, note.message));
+                let note = self
+                    .record
+                    .result
+                    .clone()
+                    .expect("a finished run has a result");
+                self.say(format!(
+                    "{} {}: {}",
+                    self.record.phase.as_str(),
+                    note.reason,
+                    note.message
+                ));
                 return false;
             }
             Step::Observe { after, note } => {
@@ -301,10 +353,17 @@ impl Script {
         true
     }
 
-    pub fn run(&mut self, mut fate: impl FnMut(MemberId) -> Fate) -> &mut Self {
+    pub(super) fn run(&mut self, mut fate: impl FnMut(MemberId) -> Fate) -> &mut Self {
         for _ in 0..5_000 {
             let next_up = self.sim.see();
-            let fate = match next(&self.spec, self.record.clone(), &next_up, &Control::default()).step {
+            let fate = match next(
+                &self.spec,
+                self.record.clone(),
+                &next_up,
+                &Control::default(),
+            )
+            .step
+            {
                 Step::Act(Act::Defragment { member, .. }) => fate(member),
                 _ => Fate::Done(1),
             };
@@ -315,7 +374,7 @@ impl Script {
         panic!("the run does not end:\n{}", self.lines.join("\n"));
     }
 
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut text = self.lines.join("\n");
         for m in &self.record.members {
             text.push_str(&format!(
@@ -335,7 +394,10 @@ fn describe(act: &Act) -> String {
     match act {
         Act::Compact { member, revision } => format!("compact to {revision} at {member}"),
         Act::Defragment { member, timeout } => {
-            format!("defragment {member} within {}", crate::core::duration::format(*timeout))
+            format!(
+                "defragment {member} within {}",
+                crate::core::duration::format(*timeout)
+            )
         }
         Act::MoveLeader { from, to } => format!("move leader {from} -> {to}"),
         Act::Disarm { member, via } => format!("disarm NOSPACE of {member} via {via}"),

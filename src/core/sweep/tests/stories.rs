@@ -16,41 +16,74 @@ fn fragmented() -> Sim {
     Sim::new(&[(1200, 100), (1100, 100), (1300, 100)])
 }
 
-golden!(r03_r05_followers_by_gain_then_the_leader_after_a_transfer, {
-    let mut script = Script::new(fragmented(), RunSpec::default());
-    script.run(all_done);
-    script
-});
-
-golden!(r31_r32_a_full_unfragmented_cluster_is_left_alone_with_advice, {
-    let mut sim = Sim::new(&[(7900, 7890), (7900, 7890), (7900, 7890)]);
-    sim.alarms.insert(Alarm { member: MemberId(0xa1), kind: AlarmKind::NoSpace });
-    sim.quota = Quota::Known { bytes: 7900 * MIB, source: QuotaSource::Status };
-    let rule = Rule::Threshold {
-        free_space_above: Some(200 * MIB),
-        quota_usage_above: Some(Percent::parse("80%").unwrap()),
-        min_reclaim: 32 * MIB,
-    };
-    let mut script = Script::new(sim, RunSpec { rule, ..RunSpec::default() });
-    script.run(all_done);
-    script
-});
-
-golden!(r38_r41_nospace_admits_and_is_disarmed_by_id_after_the_sweep, {
-    let mut sim = fragmented();
-    sim.quota = Quota::Known { bytes: 1100 * MIB, source: QuotaSource::Status };
-    for member in [0xa0, 0xa2, 0xdead] {
-        // 0xdead left the cluster and its alarm still blocks writes.
-        sim.alarms.insert(Alarm { member: MemberId(member), kind: AlarmKind::NoSpace });
+golden!(
+    r03_r05_followers_by_gain_then_the_leader_after_a_transfer,
+    {
+        let mut script = Script::new(fragmented(), RunSpec::default());
+        script.run(all_done);
+        script
     }
-    let mut script = Script::new(sim, RunSpec::default());
-    script.run(all_done);
-    script
-});
+);
+
+golden!(
+    r31_r32_a_full_unfragmented_cluster_is_left_alone_with_advice,
+    {
+        let mut sim = Sim::new(&[(7900, 7890), (7900, 7890), (7900, 7890)]);
+        sim.alarms.insert(Alarm {
+            member: MemberId(0xa1),
+            kind: AlarmKind::NoSpace,
+        });
+        sim.quota = Quota::Known {
+            bytes: 7900 * MIB,
+            source: QuotaSource::Status,
+        };
+        let rule = Rule::Threshold {
+            free_space_above: Some(200 * MIB),
+            quota_usage_above: Some(Percent::parse("80%").unwrap()),
+            min_reclaim: 32 * MIB,
+        };
+        let mut script = Script::new(
+            sim,
+            RunSpec {
+                rule,
+                ..RunSpec::default()
+            },
+        );
+        script.run(all_done);
+        script
+    }
+);
+
+golden!(
+    r38_r41_nospace_admits_and_is_disarmed_by_id_after_the_sweep,
+    {
+        let mut sim = fragmented();
+        sim.quota = Quota::Known {
+            bytes: 1100 * MIB,
+            source: QuotaSource::Status,
+        };
+        for member in [0xa0, 0xa2, 0xdead] {
+            // 0xdead left the cluster and its alarm still blocks writes.
+            sim.alarms.insert(Alarm {
+                member: MemberId(member),
+                kind: AlarmKind::NoSpace,
+            });
+        }
+        let mut script = Script::new(sim, RunSpec::default());
+        script.run(all_done);
+        script
+    }
+);
 
 golden!(r18_r76_a_lost_answer_is_observed_until_it_is_known, {
     let mut script = Script::new(fragmented(), RunSpec::default());
-    script.run(|member| if member == MemberId(0xa2) { Fate::Lost(40) } else { Fate::Done(2) });
+    script.run(|member| {
+        if member == MemberId(0xa2) {
+            Fate::Lost(40)
+        } else {
+            Fate::Done(2)
+        }
+    });
     script
 });
 
@@ -58,14 +91,26 @@ golden!(r18_without_metrics_the_size_tells, {
     let mut sim = fragmented();
     sim.metrics = false;
     let mut script = Script::new(sim, RunSpec::default());
-    script.run(|member| if member == MemberId(0xa2) { Fate::Lost(40) } else { Fate::Done(2) });
+    script.run(|member| {
+        if member == MemberId(0xa2) {
+            Fate::Lost(40)
+        } else {
+            Fate::Done(2)
+        }
+    });
     script
 });
 
 golden!(a_call_that_never_arrived_gets_one_more_turn, {
     let mut script = Script::new(fragmented(), RunSpec::default());
     let mut first = true;
-    script.run(|_| if std::mem::take(&mut first) { Fate::LostUnsent } else { Fate::Done(2) });
+    script.run(|_| {
+        if std::mem::take(&mut first) {
+            Fate::LostUnsent
+        } else {
+            Fate::Done(2)
+        }
+    });
     script
 });
 
@@ -77,11 +122,23 @@ golden!(r52_a_second_failed_member_stops_the_sweep, {
 
 golden!(r39_one_member_failed_and_sizes_decide_about_the_alarm, {
     let mut sim = fragmented();
-    sim.quota = Quota::Known { bytes: 1250 * MIB, source: QuotaSource::Status };
-    sim.alarms.insert(Alarm { member: MemberId(0xa2), kind: AlarmKind::NoSpace });
+    sim.quota = Quota::Known {
+        bytes: 1250 * MIB,
+        source: QuotaSource::Status,
+    };
+    sim.alarms.insert(Alarm {
+        member: MemberId(0xa2),
+        kind: AlarmKind::NoSpace,
+    });
     let mut script = Script::new(sim, RunSpec::default());
     // a1 fails, but its 1100 MiB are below the quota.
-    script.run(|member| if member == MemberId(0xa1) { Fate::Refused } else { Fate::Done(2) });
+    script.run(|member| {
+        if member == MemberId(0xa1) {
+            Fate::Refused
+        } else {
+            Fate::Done(2)
+        }
+    });
     script
 });
 
@@ -106,23 +163,35 @@ golden!(r11b_a_single_member_is_refused, {
 });
 
 golden!(a_single_member_is_swept_when_that_is_accepted, {
-    let spec = RunSpec { allow_single_member: true, ..RunSpec::default() };
+    let spec = RunSpec {
+        allow_single_member: true,
+        ..RunSpec::default()
+    };
     let mut script = Script::new(Sim::new(&[(1200, 100)]), spec);
     script.run(all_done);
     script
 });
 
 golden!(r29_a_compaction_is_waited_for_before_the_first_member, {
-    let spec = RunSpec { keep_revisions: Some(100), ..RunSpec::default() };
+    let spec = RunSpec {
+        keep_revisions: Some(100),
+        ..RunSpec::default()
+    };
     let mut script = Script::new(fragmented(), spec);
     script.run(all_done);
     script
 });
 
 golden!(a_dry_run_touches_nothing, {
-    let spec = RunSpec { dry_run: true, ..RunSpec::default() };
+    let spec = RunSpec {
+        dry_run: true,
+        ..RunSpec::default()
+    };
     let mut sim = fragmented();
-    sim.alarms.insert(Alarm { member: MemberId(0xa2), kind: AlarmKind::NoSpace });
+    sim.alarms.insert(Alarm {
+        member: MemberId(0xa2),
+        kind: AlarmKind::NoSpace,
+    });
     let mut script = Script::new(sim, spec);
     script.run(all_done);
     assert!(script.sim.members.iter().all(|m| m.begun == 0));
@@ -155,24 +224,33 @@ golden!(r82_a_member_that_left_is_skipped_not_failed, {
     script
 });
 
-golden!(a_leader_that_cannot_be_moved_is_not_defragmented_in_place, {
-    let mut script = Script::new(fragmented(), RunSpec::default());
-    while script.sim.members.iter().filter(|m| m.begun > 0).count() < 2 {
-        script.step(Fate::Done(2));
+golden!(
+    a_leader_that_cannot_be_moved_is_not_defragmented_in_place,
+    {
+        let mut script = Script::new(fragmented(), RunSpec::default());
+        while script.sim.members.iter().filter(|m| m.begun > 0).count() < 2 {
+            script.step(Fate::Done(2));
+        }
+        while script.step(Fate::Refused) {}
+        script
     }
-    while script.step(Fate::Refused) {}
-    script
-});
+);
 
 golden!(leader_skip_leaves_the_leader_alone, {
-    let spec = RunSpec { leader: LeaderMode::Skip, ..RunSpec::default() };
+    let spec = RunSpec {
+        leader: LeaderMode::Skip,
+        ..RunSpec::default()
+    };
     let mut script = Script::new(fragmented(), spec);
     script.run(all_done);
     script
 });
 
 golden!(leader_in_place_asks_for_no_transfer, {
-    let spec = RunSpec { leader: LeaderMode::InPlace, ..RunSpec::default() };
+    let spec = RunSpec {
+        leader: LeaderMode::InPlace,
+        ..RunSpec::default()
+    };
     let mut script = Script::new(fragmented(), spec);
     script.run(all_done);
     script

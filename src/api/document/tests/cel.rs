@@ -1,0 +1,98 @@
+//! The rules in the CRDs against the validation that both hosts run.
+
+use kube::core::cel;
+
+use super::*;
+
+/// What the API server would say by the rules in the CRD.
+fn cel_errors(object: &Object) -> Vec<String> {
+    let outcome = match object {
+        Object::Target(o) => cel::validate_cel(o.as_ref()),
+        Object::Policy(o) => cel::validate_cel(o.as_ref()),
+        Object::Run(o) => cel::validate_cel(o.as_ref()),
+    };
+    outcome
+        .err()
+        .map(|e| vec![e.to_string()])
+        .unwrap_or_default()
+}
+
+/// A manifest that the standalone host takes must not fail in Kubernetes.
+#[test]
+fn cel_never_refuses_what_is_valid() {
+    for text in good() {
+        for object in parse("p.yaml", &text).objects {
+            assert_eq!(cel_errors(&object.value), Vec::<String>::new(), "{text}");
+        }
+    }
+}
+
+/// What a schema cannot say is refused by the API server already.
+#[test]
+fn cel_refuses_what_a_schema_cannot() {
+    let bad = [
+        policy("signal: {}"),
+        policy("signal: {probe: {}, prometheus: {source: main, query: up, above: 1}}"),
+        policy(&prometheus("source: main, query: up, above: 1, below: 0")),
+        policy(&prometheus("source: main, query: up, reduce: Max")),
+        policy(&prometheus("source: main, query: up, above: 100mi")),
+        policy("signal: {prometheus: {source: main, query: up}}\nonError: Fallback"),
+        policy(
+            "signal: {prometheus: {source: main, query: up}}\nonError: Hold\nfallback: {after: 1m}",
+        ),
+        policy("fallback: {after: 1m}"),
+        policy("cooldown: 0s"),
+        policy("backoff: {minReclaim: 0}"),
+        policy("emergency: {noSpace: false}"),
+        policy("windows: [{start: \"22:00\", cron: 0 22 * * *, length: 1h}]"),
+        policy("windows: [{length: 1h}]"),
+        policy("windows: [{cron: 0 22 * * *, days: [Fri], length: 1h}]"),
+        policy("windows: [{start: \"22:00\", length: 0s}]"),
+        run("rule: {}"),
+        run("rule: {all: false}"),
+        run("rule: {all: true, expression: dbSize > 1}"),
+        run("rule: {minReclaim: 1Mi}"),
+        run("rule: {freeSpaceAbove: 10Mi, minReclaim: 11Mi}"),
+        run("rule: {freeSpaceAbove: 0}"),
+        run("memberTimeout: 0s"),
+        target("endpoints: [\"https://h:2379\"]"),
+        target("endpoints: [\"http://h:2379\"]\ntls: {caFile: ca}"),
+        target("endpoints: [\"https://h:2379\"]\ntls: {caFile: ca, keyFile: k}"),
+        target("endpoints: [\"http://h:2379\"]\nquotaBytes: 0"),
+    ];
+    for text in bad {
+        let parsed = parse("p.yaml", &text);
+        assert_eq!(parsed.errors, [], "{text}");
+        assert!(
+            !cel_errors(&parsed.objects[0].value).is_empty(),
+            "the CRD accepts\n{text}"
+        );
+        assert!(
+            !parsed.objects[0].value.errors().is_empty(),
+            "validation accepts\n{text}"
+        );
+    }
+}
+
+#[test]
+fn cel_keeps_the_spec_of_a_run() {
+    let object = |changes: &str| match parse("p.yaml", &run(changes)).objects.remove(0).value {
+        Object::Run(run) => *run,
+        other => panic!("{other:?}"),
+    };
+    let old = object("leader: Move");
+    for (changes, allowed) in [
+        ("leader: Move", true),
+        (
+            "leader: Move\nsuspend: true\nttlSecondsAfterFinished: 5",
+            true,
+        ),
+        ("leader: Skip", false),
+        ("dryRun: true\nleader: Move", false),
+        ("rule: {all: true}\nleader: Move", false),
+        ("", false),
+    ] {
+        let outcome = cel::validate_cel_update(&object(changes), &old);
+        assert_eq!(outcome.is_ok(), allowed, "{changes}: {outcome:?}");
+    }
+}

@@ -1,0 +1,175 @@
+use std::path::Path;
+
+use super::*;
+use crate::api::document::parse;
+
+const TARGET: &str = "---
+apiVersion: defragd.dev/v1alpha1
+kind: EtcdTarget
+metadata: {name: demo}
+spec: {endpoints: [\"http://127.0.0.1:2379\"]}
+";
+
+fn said(text: &str, sources: Option<&[&str]>) -> Vec<String> {
+    let sources: Option<Vec<String>> = sources.map(|s| s.iter().map(|n| (*n).to_owned()).collect());
+    lint(&parse("p.yaml", text), sources.as_deref())
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+fn policy(spec: &str) -> String {
+    let mut text =
+        "apiVersion: defragd.dev/v1alpha1\nkind: EtcdDefragPolicy\nmetadata: {name: p}\nspec:\n  clusterRef: {name: demo}\n"
+            .to_owned();
+    for line in spec.lines() {
+        text.push_str(&format!("  {line}\n"));
+    }
+    text + TARGET
+}
+
+#[test]
+fn accepted_but_hardly_meant() {
+    let prometheus = |query: &str, rest: &str| {
+        policy(&format!(
+            "signal: {{prometheus: {{source: main, query: '{query}', {rest}}}}}"
+        ))
+    };
+    let cases = [
+        (
+            "units",
+            prometheus(
+                "etcd_mvcc_db_total_size_in_use_in_bytes / etcd_mvcc_db_total_size_in_bytes",
+                "below: 100Mi",
+            ),
+        ),
+        (
+            "always fires",
+            prometheus("etcd_mvcc_db_total_size_in_bytes", ""),
+        ),
+        (
+            "look-back",
+            prometheus(
+                "predict_linear(etcd_mvcc_db_total_size_in_bytes[4h], 3600)",
+                "above: 8Gi, reduce: Any",
+            ),
+        ),
+        (
+            "for below interval",
+            policy("signal: {probe: {}}\nfor: 10s\ninterval: 1m"),
+        ),
+        (
+            "window below deadline",
+            policy(
+                "signal: {probe: {}}\nwindows:\n- {start: \"22:00\", length: 6h}\n- {start: \"12:00\", length: 30m}",
+            ),
+        ),
+        (
+            "R05",
+            policy("signal: {probe: {}}\nrunTemplate: {leader: Skip}"),
+        ),
+        (
+            "probe of all",
+            policy("signal: {probe: {rule: {all: true}}}"),
+        ),
+        (
+            "blind",
+            policy(
+                "signal: {prometheus: {source: main, query: up == 0}}\nonError: Fire\nnoData: Fire",
+            ),
+        ),
+        (
+            "minReclaim",
+            policy(
+                "signal: {probe: {rule: {freeSpaceAbove: 1Gi, minReclaim: 1Mi}}}\nrunTemplate: {rule: {freeSpaceAbove: 1Gi, minReclaim: 1Mi}}",
+            ),
+        ),
+        (
+            "timeouts",
+            policy("signal: {probe: {}}\nrunTemplate: {memberTimeout: 2h, suspend: true}"),
+        ),
+        (
+            "no target",
+            policy("signal: {probe: {}}").replace("name: demo}\nspec: {", "name: other}\nspec: {"),
+        ),
+        ("no port", TARGET.replace(":2379", "")),
+        (
+            "other namespace",
+            policy("signal: {probe: {}}")
+                .replace("metadata: {name: p}", "metadata: {name: p, namespace: n}"),
+        ),
+    ];
+    let mut out = String::new();
+    for (name, text) in cases {
+        let said = said(&text, None);
+        assert!(!said.is_empty(), "{name}");
+        assert!(
+            said.iter().all(|s| s.contains(": warning: ")),
+            "{name}: {said:?}"
+        );
+        out.push_str(&format!("# {name}\n{}\n\n", said.join("\n")));
+    }
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn unknown_sources_are_errors_when_the_configuration_is_known() {
+    let text = policy("signal: {prometheus: {source: mian, query: up == 0}}");
+    assert_eq!(said(&text, None), Vec::<String>::new());
+    assert_eq!(said(&text, Some(&["mian"])), Vec::<String>::new());
+    assert_eq!(
+        said(&text, Some(&["main", "other"])),
+        [
+            "p.yaml:6: error: spec.signal.prometheus.source: \"mian\" is not a configured source; \
+             use one of main, other, or add it to the configuration"
+        ]
+    );
+    assert_eq!(said(&text, Some(&[])).len(), 1);
+}
+
+#[test]
+fn errors_come_by_line_together_with_warnings() {
+    let text = policy("signal: {probe: {}}\nfor: 10s\ninterval: 1m").replace("http://", "")
+        + "---\nkind: [\n";
+    let lines: Vec<String> = said(&text, None)
+        .iter()
+        .map(|s| s[..17].to_owned())
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "p.yaml:7: warning",
+            "p.yaml:13: error:",
+            "p.yaml:16: error:"
+        ]
+    );
+}
+
+/// Every example is complete, valid, and free of findings.
+#[test]
+fn examples_lint_clean() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/policies");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let parsed = parse(&path, &text);
+        let findings = lint(&parsed, Some(&["main".to_owned()]));
+        let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert_eq!(findings, Vec::<String>::new());
+        let kinds: Vec<&str> = parsed.objects.iter().map(|o| o.value.kind()).collect();
+        assert_eq!(
+            kinds,
+            ["EtcdTarget", "EtcdDefragPolicy"],
+            "{}",
+            path.display()
+        );
+        assert!(
+            text.starts_with("# "),
+            "{} does not say what it is for",
+            path.display()
+        );
+        seen += 1;
+    }
+    assert!(seen >= 6, "only {seen} examples in {}", folder.display());
+}

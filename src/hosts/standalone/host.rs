@@ -1,0 +1,444 @@
+//! [`Host`] over a folder of objects and a state folder.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use tokio::sync::{Notify, watch};
+
+use super::align::accepted;
+use super::checked;
+use super::objects::Ref;
+use super::store::{Loaded, StateError, Store};
+use super::stored::{CAUSE, Kind, OfKind, StoredPolicy, StoredRun, StoredTarget, file_name};
+use crate::api::API_VERSION;
+use crate::api::conditions::{self, types};
+use crate::api::defrag::{EtcdDefragSpec, EtcdDefragStatus};
+use crate::api::policy::EtcdDefragPolicyStatus;
+use crate::api::target::EtcdTargetStatus;
+use crate::core::reason::Reason;
+use crate::core::run::{Note, RunRecord};
+use crate::engine::{
+    About, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView, RunView,
+    TargetReport, TargetView, now,
+};
+use crate::hosts::config::Limits;
+use crate::telemetry::Telemetry;
+
+/// How many writes of different objects may be under way.
+const STRIPES: usize = 32;
+
+/// An object in memory.
+#[derive(Debug)]
+pub(super) struct Entry<O, V> {
+    pub(super) stored: Arc<O>,
+    /// What is in memory is also on the disk.
+    pub(super) durable: bool,
+    /// `None` while the object is remembered but not there.
+    pub(super) view: Option<Arc<V>>,
+    /// Why nothing can be recorded of it.
+    pub(super) blocked: Option<String>,
+    /// The generation since which it has been about the same cluster.
+    pub(super) cluster_since: i64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    pub(super) targets: BTreeMap<ObjectKey, Entry<StoredTarget, TargetView>>,
+    pub(super) policies: BTreeMap<ObjectKey, Entry<StoredPolicy, PolicyView>>,
+    pub(super) runs: BTreeMap<ObjectKey, Entry<StoredRun, RunView>>,
+    pub(super) unusable: BTreeMap<(Kind, String), StateError>,
+    /// Objects whose document is not there, and since when.
+    pub(super) missing: BTreeMap<Ref, Instant>,
+    /// As last stored and told.
+    pub(super) problems: Option<Vec<String>>,
+    /// Something could not be stored: whoever waits for a change shall try again.
+    pub(super) retry: bool,
+}
+
+/// The standalone host.
+#[derive(Debug)]
+pub struct StandaloneHost {
+    pub(super) store: Arc<Store>,
+    inner: Mutex<Inner>,
+    stripes: [tokio::sync::Mutex<()>; STRIPES],
+    changes: watch::Sender<u64>,
+    /// The objects are to be read again.
+    pub(super) reread: Notify,
+    limits: Limits,
+    pub(super) telemetry: Arc<Telemetry>,
+}
+
+impl StandaloneHost {
+    /// A host that knows what was stored; objects come with the first sync.
+    pub(super) fn new(store: Store, loaded: Loaded, limits: Limits, telemetry: Arc<Telemetry>) -> Self {
+        let Loaded { targets, policies, runs, unusable } = loaded;
+        let mut inner = Inner { unusable, ..Inner::default() };
+        for (key, stored) in targets {
+            inner.targets.insert(key, Entry::loaded(stored));
+        }
+        for (key, stored) in policies {
+            let mut entry = Entry::loaded(stored);
+            entry.cluster_since = entry.stored.generation();
+            inner.policies.insert(key, entry);
+        }
+        for (key, stored) in runs {
+            let view = accepted(&stored).then(|| Arc::new(checked::run_view(&stored)));
+            inner.runs.insert(key, Entry { view, ..Entry::loaded(stored) });
+        }
+        StandaloneHost {
+            store: Arc::new(store),
+            inner: Mutex::new(inner),
+            stripes: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
+            changes: watch::Sender::new(0),
+            reread: Notify::new(),
+            limits,
+            telemetry,
+        }
+    }
+
+    /// What is done under this lock cannot leave it half done: values are made
+    /// first, then put in place.
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Orders the writes of one object.
+    pub(super) async fn turn(&self, kind: Kind, key: &ObjectKey) -> tokio::sync::MutexGuard<'_, ()> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((kind, key));
+        // The remainder is below STRIPES, which fits any usize.
+        self.stripes[(hash % STRIPES as u64) as usize].lock().await
+    }
+
+    /// Stores durably, off the threads that serve everybody.
+    pub(super) async fn write<O: OfKind>(&self, object: Arc<O>) -> Result<(), StateError> {
+        let store = self.store.clone();
+        self.stored(tokio::task::spawn_blocking(move || store.write(&*object)).await)
+    }
+
+    pub(super) async fn erase(&self, kind: Kind, key: &ObjectKey) -> Result<(), StateError> {
+        let (store, key) = (self.store.clone(), key.clone());
+        self.stored(tokio::task::spawn_blocking(move || store.remove(kind, &key)).await)
+    }
+
+    fn stored(
+        &self,
+        done: Result<Result<(), StateError>, tokio::task::JoinError>,
+    ) -> Result<(), StateError> {
+        let done = done.unwrap_or_else(|error| Err(StateError::Aborted(error.to_string())));
+        self.telemetry.state_written(done.is_ok());
+        if done.is_err() {
+            self.inner().retry = true;
+        }
+        done
+    }
+}
+
+impl<S, T, V> Entry<super::stored::Stored<S, T>, V> {
+    pub(super) fn loaded(stored: super::stored::Stored<S, T>) -> Self {
+        Entry { stored: Arc::new(stored), durable: true, view: None, blocked: None, cluster_since: 1 }
+    }
+}
+
+fn views<O, V>(entries: &BTreeMap<ObjectKey, Entry<O, V>>) -> Vec<Arc<V>> {
+    entries.values().filter_map(|entry| entry.view.clone()).collect()
+}
+
+fn not_stored(error: &StateError) -> HostError {
+    HostError { reason: Reason::CreateFailed, message: error.to_string() }
+}
+
+fn blocked(why: &str) -> HostError {
+    HostError { reason: Reason::CreateFailed, message: why.to_owned() }
+}
+
+impl Inner {
+    pub(super) fn runs_unreadable(&self) -> Option<HostError> {
+        let ((_, _), error) = self.unusable.iter().find(|((kind, _), _)| *kind == Kind::Run)?;
+        Some(HostError { reason: Reason::RunsUnreadable, message: error.to_string() })
+    }
+
+    /// Why the object's own state file cannot be used.
+    pub(super) fn unusable(&self, kind: Kind, key: &ObjectKey) -> Option<String> {
+        if self.unusable.is_empty() {
+            return None;
+        }
+        self.unusable.get(&(kind, file_name(key))).map(ToString::to_string)
+    }
+}
+
+impl Host for StandaloneHost {
+    fn policies(&self) -> Vec<Arc<PolicyView>> {
+        views(&self.inner().policies)
+    }
+
+    fn targets(&self) -> Vec<Arc<TargetView>> {
+        views(&self.inner().targets)
+    }
+
+    fn runs(&self) -> Result<Vec<Arc<RunView>>, HostError> {
+        let inner = self.inner();
+        match inner.runs_unreadable() {
+            Some(error) => Err(error),
+            None => Ok(views(&inner.runs)),
+        }
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    async fn create_run(&self, run: NewRun) -> Result<Created, HostError> {
+        let NewRun { name, policy, cause, created_at } = run;
+        let key = ObjectKey { namespace: policy.key.namespace.clone(), name };
+        let _turn = self.turn(Kind::Run, &key).await;
+        let stored = {
+            let inner = self.inner();
+            if let Some(error) = inner.runs_unreadable() {
+                return Err(error);
+            }
+            if let Some(entry) = inner.runs.get(&key) {
+                let own = entry.stored.owner().is_some_and(|owner| owner.uid == policy.uid);
+                return Ok(if own { Created::Adopted } else { Created::Conflict });
+            }
+            Arc::new(new_run(&inner, &key, &policy, &cause, created_at)?)
+        };
+        self.within_limit(created_at)?;
+        self.write(stored.clone()).await.map_err(|error| not_stored(&error))?;
+        let view = Some(Arc::new(checked::run_view(&stored)));
+        let entry = Entry { stored, durable: true, view, blocked: None, cluster_since: 1 };
+        self.inner().runs.insert(key, entry);
+        self.changed();
+        Ok(Created::New)
+    }
+
+    async fn record_run(&self, key: &ObjectKey, generation: i64, record: &RunRecord) -> Result<(), HostError> {
+        let _turn = self.turn(Kind::Run, key).await;
+        let vanished = || HostError {
+            reason: Reason::RunVanished,
+            message: format!("the run {key} is not stored any more"),
+        };
+        let (before, durable) = {
+            let inner = self.inner();
+            let entry = inner.runs.get(key).ok_or_else(vanished)?;
+            (entry.stored.clone(), entry.durable)
+        };
+        let status = EtcdDefragStatus::from_record(record, Some(generation), &before.status, now());
+        let mut stored = before.clone();
+        if status != before.status || !durable {
+            stored = Arc::new(StoredRun { status, ..(*before).clone() });
+            self.write(stored.clone()).await.map_err(|error| not_stored(&error))?;
+        }
+        let moved = stored.status.phase != before.status.phase;
+        {
+            let mut inner = self.inner();
+            let entry = inner.runs.get_mut(key).ok_or_else(vanished)?;
+            entry.stored = stored;
+            entry.durable = true;
+            if let Some(view) = &entry.view {
+                entry.view = Some(Arc::new(RunView { record: record.clone(), ..(**view).clone() }));
+            }
+        }
+        if moved {
+            self.changed();
+        }
+        Ok(())
+    }
+
+    async fn record_policy(&self, key: &ObjectKey, report: &PolicyReport) -> Result<(), HostError> {
+        let _turn = self.turn(Kind::Policy, key).await;
+        let (before, durable, cluster) = {
+            let inner = self.inner();
+            let Some(entry) = inner.policies.get(key) else { return Ok(()) };
+            if let Some(why) = &entry.blocked {
+                return Err(blocked(why));
+            }
+            // It was evaluated on another cluster: that says nothing about this one.
+            if report.generation < entry.cluster_since {
+                return Ok(());
+            }
+            let cluster = entry.stored.spec.as_ref().map(|spec| spec.cluster_ref.name.clone());
+            (entry.stored.clone(), entry.durable, cluster)
+        };
+        let generation = Some(report.generation);
+        let mut status = match &cluster {
+            Some(cluster) => {
+                EtcdDefragPolicyStatus::from_state(cluster, &report.state, generation, &before.status, now())
+            }
+            None => EtcdDefragPolicyStatus { observed_generation: generation, ..before.status.clone() },
+        };
+        set_ready(&mut status.conditions, &before.status.conditions, &report.ready, Reason::Accepted, generation);
+        let mut stored = before.clone();
+        if status != before.status || !durable {
+            stored = Arc::new(StoredPolicy { status, ..(*before).clone() });
+            self.write(stored.clone()).await.map_err(|error| not_stored(&error))?;
+        }
+        let mut inner = self.inner();
+        if let Some(entry) = inner.policies.get_mut(key) {
+            entry.stored = stored;
+            entry.durable = true;
+            if let Some(view) = &entry.view {
+                entry.view = Some(Arc::new(PolicyView { state: report.state.clone(), ..(**view).clone() }));
+            }
+        }
+        Ok(())
+    }
+
+    async fn record_target(&self, key: &ObjectKey, report: &TargetReport) -> Result<(), HostError> {
+        let _turn = self.turn(Kind::Target, key).await;
+        let (before, durable) = {
+            let inner = self.inner();
+            let Some(entry) = inner.targets.get(key) else { return Ok(()) };
+            if let Some(why) = &entry.blocked {
+                return Err(blocked(why));
+            }
+            // Other endpoints were asked: that says nothing about these.
+            if report.generation != entry.stored.generation() {
+                return Ok(());
+            }
+            (entry.stored.clone(), entry.durable)
+        };
+        let generation = Some(report.generation);
+        let mut status = match &report.seen {
+            Some(seen) => EtcdTargetStatus::from_observation(seen, generation, &before.status, now()),
+            None => EtcdTargetStatus { observed_generation: generation, ..before.status.clone() },
+        };
+        set_ready(&mut status.conditions, &before.status.conditions, &report.ready, Reason::ClusterHealthy, generation);
+        let mut stored = before.clone();
+        if status != before.status || !durable {
+            stored = Arc::new(StoredTarget { status, ..(*before).clone() });
+            self.write(stored.clone()).await.map_err(|error| not_stored(&error))?;
+        }
+        let mut identified = false;
+        {
+            let mut inner = self.inner();
+            if let Some(entry) = inner.targets.get_mut(key) {
+                identified = stored.status.cluster_id != before.status.cluster_id;
+                entry.stored = stored;
+                entry.durable = true;
+                if let Some(view) = &entry.view {
+                    let cluster_id = checked::cluster_id(&entry.stored);
+                    entry.view = Some(Arc::new(TargetView { cluster_id, ..(**view).clone() }));
+                }
+            }
+        }
+        if identified {
+            self.changed();
+        }
+        Ok(())
+    }
+
+    async fn remove_run(&self, key: &ObjectKey) -> Result<(), HostError> {
+        let _turn = self.turn(Kind::Run, key).await;
+        let kept = {
+            let inner = self.inner();
+            let Some(entry) = inner.runs.get(key) else { return Ok(()) };
+            entry.view.as_ref().is_some_and(|view| !view.removable && !view.deleting)
+        };
+        if kept {
+            return Ok(());
+        }
+        self.erase(Kind::Run, key).await.map_err(|error| not_stored(&error))?;
+        self.inner().runs.remove(key);
+        self.changed();
+        // A document of that name, put back meanwhile, is a new run.
+        self.reread.notify_one();
+        Ok(())
+    }
+
+    fn event(&self, event: Event) {
+        let Event { about, warning, note } = event;
+        let (kind, key) = match &about {
+            About::Policy(key) => (Kind::Policy, key),
+            About::Run(key) => (Kind::Run, key),
+            About::Target(key) => (Kind::Target, key),
+        };
+        let (kind, reason) = (kind.as_str(), note.reason.as_str());
+        if warning {
+            tracing::warn!(event = true, kind, object = %key, reason, "{}", note.message);
+        } else {
+            tracing::info!(event = true, kind, object = %key, reason, "{}", note.message);
+        }
+    }
+}
+
+impl StandaloneHost {
+    /// The administrator's limit on new runs of all policies together.
+    fn within_limit(&self, at: Timestamp) -> Result<(), HostError> {
+        let Some(limit) = self.limits.runs_per_hour else { return Ok(()) };
+        let inner = self.inner();
+        let recent = inner
+            .runs
+            .values()
+            .filter(|entry| entry.stored.owner().is_some())
+            .filter(|entry| at.duration_since(entry.stored.created_at()) < SignedDuration::from_hours(1))
+            .count();
+        if recent < limit.get() as usize {
+            return Ok(());
+        }
+        Err(HostError {
+            reason: Reason::CreateFailed,
+            message: format!("policies made {recent} runs within the last hour, and limits.runsPerHour is {limit}"),
+        })
+    }
+}
+
+fn new_run(
+    inner: &Inner,
+    key: &ObjectKey,
+    policy: &PolicyView,
+    cause: &Note,
+    created_at: Timestamp,
+) -> Result<StoredRun, HostError> {
+    let refuse = |message: String| HostError { reason: Reason::CreateFailed, message };
+    let entry = inner
+        .policies
+        .get(&policy.key)
+        .filter(|entry| entry.view.is_some())
+        .ok_or_else(|| refuse(format!("the policy {} is gone", policy.key)))?;
+    let (Some(spec), true) = (&entry.stored.spec, entry.stored.generation() == policy.generation) else {
+        return Err(refuse(format!("the policy {} changed meanwhile; it is evaluated again", policy.key)));
+    };
+    let run = EtcdDefragSpec {
+        cluster_ref: spec.cluster_ref.clone(),
+        run: spec.run_template.clone().unwrap_or_default(),
+    };
+    let mut stored = StoredRun::new(Kind::Run, key, Some(run), created_at);
+    stored.annotate(CAUSE, Some(format!("{}: {}", cause.reason, cause.message)));
+    stored.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: API_VERSION.to_owned(),
+        kind: Kind::Policy.as_str().to_owned(),
+        name: policy.key.name.clone(),
+        uid: policy.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    let record = RunRecord::default();
+    stored.status = EtcdDefragStatus::from_record(&record, Some(1), &EtcdDefragStatus::default(), created_at);
+    Ok(stored)
+}
+
+/// `Ready` as the engine says it. Its time comes from before: what the status
+/// said by itself meanwhile does not count.
+fn set_ready(
+    list: &mut Vec<conditions::Condition>,
+    before: &[conditions::Condition],
+    ready: &Note,
+    good: Reason,
+    generation: Option<i64>,
+) {
+    let old = conditions::get(before, types::READY).cloned();
+    match (list.iter_mut().find(|c| c.type_ == types::READY), old) {
+        (Some(current), Some(old)) => *current = old,
+        (Some(_), None) => list.retain(|c| c.type_ != types::READY),
+        (None, _) => {}
+    }
+    conditions::set(list, types::READY, ready.reason == good, ready.reason, ready.message.clone(), now(), generation);
+}
