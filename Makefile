@@ -67,7 +67,8 @@ test: setup-tools ## build and run every test, on real servers
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) test --locked --workspace --no-run; \
 	wait $$servers
-	$(CARGO) test --locked --workspace
+	@# One failing target must not hide the others.
+	$(CARGO) test --locked --workspace --no-fail-fast
 
 .PHONY: lint
 lint: setup-tools ## check format, lints, dependencies and scripts
@@ -103,10 +104,8 @@ bench: setup-protoc ## measure sweeps against bare defragmentation on three loca
 	@$(CARGO) run --locked --release --quiet -p defragd-harness --bin bench
 
 .PHONY: crds
-crds: setup-protoc ## write the generated files again
-	@mkdir -p charts/defragd/crds
-	$(CARGO) run --locked --quiet -- crds >charts/defragd/crds/defragd.yaml.new
-	@mv charts/defragd/crds/defragd.yaml.new charts/defragd/crds/defragd.yaml
+crds: setup-protoc ## write docs/reference/crds.yaml again, from the Rust types
+	UPDATE_CRDS=1 $(CARGO) test --locked --quiet --lib crds
 
 .PHONY: clean
 clean: ## remove what was built here; the servers stay in their cache

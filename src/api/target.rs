@@ -1,5 +1,9 @@
 //! `EtcdTarget`: where a cluster is.
 #![expect(
+    clippy::duplicated_attributes,
+    reason = "clippy takes equal types of two printer columns for a repetition"
+)]
+#![expect(
     unreachable_pub,
     reason = "kube's derive repeats each public struct inside a function"
 )]

@@ -434,7 +434,8 @@ pub(super) fn chain(error: &(dyn StdError + 'static)) -> String {
     };
     for source in std::iter::successors(error.source(), |e| (*e).source()) {
         let said = source.to_string();
-        if !text.contains(&said) {
+        // What tonic calls each of its own layers.
+        if said != "transport error" && !text.contains(&said) {
             text.push_str(": ");
             text.push_str(&said);
         }

@@ -10,9 +10,10 @@
 //! `Buffer` drops a request whose caller has gone, and it drives hyper's
 //! `http2::SendRequest`, which has no retry (that of hyper-util's pooled client
 //! is not used). etcd-client repeats a request in one case, with
-//! `auto_token_refresh`: when the answer was `Unauthenticated`, which etcd
-//! gives from its token check, before it looks at the call. That is sound for
-//! Defragment as well, and it is what lets a long sweep outlive its token.
+//! `auto_token_refresh`: when the answer was `Unauthenticated` (or said
+//! "invalid auth token"), which etcd gives from its token check, before it looks
+//! at the call. That is sound for Defragment as well, and it is what lets a long
+//! sweep outlive its token.
 
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -1,18 +1,24 @@
 //! Everything seen of a cluster at one moment.
 //!
-//! Every given endpoint is asked at once for its Status, its (serializable)
-//! member list and its metrics. Members that no given endpoint leads to are
-//! looked for at the URLs that they advertise. What one endpoint does not
-//! answer delays nobody else, and an observation never fails: what could not
-//! be read is a [`Trouble`] in its place.
+//! Every given endpoint is asked at once for its Status and its (serializable)
+//! member list. Members that no given endpoint leads to are looked for at the
+//! URLs that they advertise. A member's metrics are read *after* its Status has
+//! answered or has failed: Status waits for a defragmentation to end, so
+//! metrics read beside it could be from before that end, and would say that a
+//! finished defragmentation never took place.
+//!
+//! What one endpoint does not answer delays nobody else's answers, and an
+//! observation never fails: what could not be read is a [`Trouble`] in its
+//! place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures::future::{join_all, select_ok};
 use jiff::Timestamp;
 
 use crate::core::reason::Reason;
-use crate::core::view::{ClusterId, MemberId, MemberStatus, MemberView, Observation, Trouble};
+use crate::core::view::{ClusterId, MemberId, MemberView, Observation, Trouble};
 
 use super::ClusterClient;
 use super::connection::Endpoint;
@@ -30,72 +36,55 @@ struct Seen {
     page: Option<Page>,
 }
 
-/// A member's view, and the client that reached it.
+/// A listed member, and the endpoint that leads to it.
 struct Found {
-    view: MemberView,
-    client: Option<MemberClient>,
-    cluster: Option<ClusterId>,
+    listed: Listed,
+    seen: Option<Arc<Seen>>,
+    /// Why there is no Status of it.
+    trouble: Option<Trouble>,
 }
+
+/// Pages of the target's `metricsURLs`, by the member that each says it is of.
+type Pages = BTreeMap<MemberId, Page>;
 
 impl ClusterClient {
     /// Looks at the whole cluster. Takes as long as the slowest answer, at
     /// most a few times the time-out of a call.
     pub async fn observe(&self, now: Timestamp) -> Observation {
-        let given = join_all(
-            self.shared
-                .given
-                .iter()
-                .map(|c| async { tokio::join!(self.look(c.clone()), c.member_list()) }),
-        );
-        let pages = join_all(
-            self.shared
-                .connection
-                .metrics_urls
-                .iter()
-                .map(|u| self.page(u)),
-        );
-        let (given, pages) = tokio::join!(given, pages);
-        let (mut given, lists): (Vec<Seen>, Vec<Result<ListAnswer, CallError>>) =
-            given.into_iter().unzip();
-        for (seen, list) in given.iter_mut().zip(&lists) {
+        let asked = self
+            .shared
+            .given
+            .iter()
+            .map(|c| async { tokio::join!(self.look(c.clone()), c.member_list()) });
+        let mut given = Vec::new();
+        let mut lists = Vec::new();
+        for (mut seen, list) in join_all(asked).await {
             // The list answers, with its sender's id, while Status waits.
             if seen.status.is_err()
-                && let Ok(list) = list
+                && let Ok(list) = &list
             {
                 seen.member = Some(list.from.member);
             }
-            if let Some(member) = seen.member {
-                self.remember(seen.client.endpoint(), member);
-            }
+            self.remember(&seen);
+            given.push(Arc::new(seen));
+            lists.push(list);
         }
-        let pages = pages
-            .into_iter()
-            .flatten()
-            .filter_map(|p| Some((p.member?, p)))
-            .collect();
-
         let mut cluster_ids: BTreeSet<ClusterId> = BTreeSet::new();
-        cluster_ids.extend(
-            given
-                .iter()
-                .filter_map(|s| Some(s.status.as_ref().ok()?.from.cluster)),
-        );
         cluster_ids.extend(lists.iter().flatten().map(|l| l.from.cluster));
+        cluster_ids.extend(given.iter().filter_map(|s| Some(s.answer()?.from.cluster)));
 
         let mut found = Vec::new();
         let members = match choose(&given, lists) {
             Ok(list) => {
-                let looking = list
-                    .members
-                    .into_iter()
-                    .map(|m| self.find(m, &given, &pages));
-                found = join_all(looking).await;
-                cluster_ids.extend(found.iter().filter_map(|f| f.cluster));
-                Ok(found.iter().map(|f| f.view.clone()).collect())
+                found = join_all(list.members.into_iter().map(|m| self.find(m, &given))).await;
+                cluster_ids.extend(found.iter().filter_map(|f| Some(f.answer()?.from.cluster)));
+                let pages = self.pages().await;
+                let quota = self.shared.connection.quota_bytes;
+                Ok(found.iter().map(|f| f.view(&pages, quota)).collect())
             }
             Err(trouble) => Err(trouble),
         };
-        let alarms = match alarm_voices(&given, found) {
+        let alarms = match alarm_voices(&given, &found) {
             Ok(voices) => list_alarms(voices).await,
             Err(trouble) => Err(trouble),
         };
@@ -113,13 +102,11 @@ impl ClusterClient {
     }
 
     async fn look(&self, client: MemberClient) -> Seen {
-        let own_page = async {
-            match self.shared.connection.metrics_urls.is_empty() {
-                true => self.page(&client.endpoint().metrics_url()).await,
-                false => None,
-            }
+        let status = client.status().await;
+        let page = match self.shared.connection.metrics_urls.is_empty() {
+            true => self.page(&client.endpoint().metrics_url()).await,
+            false => None,
         };
-        let (status, page) = tokio::join!(client.status(), own_page);
         let member = match &status {
             Ok(answer) => Some(answer.from.member),
             Err(_) => page
@@ -145,19 +132,35 @@ impl ClusterClient {
         }
     }
 
-    fn remember(&self, endpoint: &Endpoint, member: MemberId) {
-        self.learned(|learned| {
-            learned.identities.insert(endpoint.clone(), member);
-        });
+    async fn pages(&self) -> Pages {
+        let urls = &self.shared.connection.metrics_urls;
+        let pages = join_all(urls.iter().map(|url| self.page(url))).await;
+        pages
+            .into_iter()
+            .flatten()
+            .filter_map(|p| Some((p.member?, p)))
+            .collect()
+    }
+
+    fn remember(&self, seen: &Seen) {
+        if let Some(member) = seen.member {
+            self.learned(|learned| {
+                learned
+                    .identities
+                    .insert(seen.client.endpoint().clone(), member);
+            });
+        }
     }
 
     /// Finds a listed member: among the given endpoints, else where it says.
-    async fn find(
-        &self,
-        listed: Listed,
-        given: &[Seen],
-        pages: &BTreeMap<MemberId, Page>,
-    ) -> Found {
+    async fn find(&self, listed: Listed, given: &[Arc<Seen>]) -> Found {
+        if let Some(seen) = given.iter().find(|s| s.answers_as(listed.id)) {
+            return Found {
+                listed,
+                seen: Some(Arc::clone(seen)),
+                trouble: None,
+            };
+        }
         let advertised: Vec<_> = listed
             .client_urls
             .iter()
@@ -165,141 +168,148 @@ impl ClusterClient {
             .collect();
         let is_advertised =
             |e: &Endpoint| advertised.iter().any(|a| a.as_ref().is_ok_and(|a| a == e));
-        let answered = given
-            .iter()
-            .find(|s| matches!(&s.status, Ok(a) if a.from.member == listed.id));
-        let silent = given.iter().filter(|s| s.status.is_err()).find(|s| {
-            s.member == Some(listed.id)
-                || (s.member.is_none() && is_advertised(s.client.endpoint()))
+        let mut silent = given.iter().find(|s| {
+            s.status.is_err()
+                && s.member
+                    .map_or_else(|| is_advertised(s.client.endpoint()), |m| m == listed.id)
         });
-        if let Some(seen) = answered {
-            return self.found(listed, seen, pages);
-        }
-        // An endpoint that is known to be this member's and may still be at
-        // work is not gone around.
-        let mut error = match silent {
-            Some(Seen { status: Err(e), .. }) if e.kind != CallErrorKind::NotSent => {
-                return self.absent(listed, e.trouble(), silent, pages);
-            }
-            Some(Seen { status: Err(e), .. }) => Some(e.trouble()),
-            _ => None,
-        };
-        if self.shared.connection.follow_member_urls {
-            for url in &advertised {
-                let usable = url.as_ref().map_err(ToString::to_string).and_then(|url| {
-                    let checked = self.shared.connection.check_scheme(url);
-                    checked.map(|()| url).map_err(|e| e.to_string())
-                });
-                let url = match usable {
-                    Ok(url) if given.iter().any(|s| s.client.endpoint() == url) => continue,
-                    Ok(url) => url,
-                    Err(why) => {
-                        let message = format!("its advertised client URL cannot be used: {why}");
-                        error.get_or_insert(Trouble {
-                            reason: Reason::EndpointUnusable,
-                            message,
-                        });
-                        continue;
-                    }
+        let mut trouble = None;
+        if let Some(Err(error)) = silent.map(|s| &s.status) {
+            trouble = Some(error.trouble());
+            // An endpoint that is known to be this member's and may be at work
+            // is not gone around.
+            if error.kind != CallErrorKind::NotSent {
+                return Found {
+                    listed,
+                    seen: silent.cloned(),
+                    trouble,
                 };
-                let seen = self.look(self.follow(url.clone())).await;
-                match &seen.status {
-                    Ok(answer) if answer.from.member == listed.id => {
-                        self.remember(seen.client.endpoint(), listed.id);
-                        return self.found(listed, &seen, pages);
+            }
+        }
+        let mut followed = None;
+        if self.shared.connection.follow_member_urls {
+            for url in advertised {
+                if url
+                    .as_ref()
+                    .is_ok_and(|u| given.iter().any(|s| s.client.endpoint() == u))
+                {
+                    continue;
+                }
+                match self.try_advertised(listed.id, url).await {
+                    Ok(seen) => {
+                        return Found {
+                            listed,
+                            seen: Some(Arc::new(seen)),
+                            trouble: None,
+                        };
                     }
-                    Ok(answer) => {
-                        let message = format!(
-                            "{} is advertised by member {} and answers as member {}",
-                            seen.client.endpoint(),
-                            listed.id,
-                            answer.from.member
-                        );
-                        error.get_or_insert(Trouble {
-                            reason: Reason::MemberIdMismatch,
-                            message,
-                        });
-                    }
-                    Err(e) => {
-                        let mut trouble = e.trouble();
-                        trouble.message.push_str(
-                            " (its advertised client URL; add an endpoint that reaches it from here)",
-                        );
-                        error.get_or_insert(trouble);
+                    Err((why, seen)) => {
+                        trouble.get_or_insert(why);
+                        followed = followed.or(seen.map(Arc::new));
                     }
                 }
             }
         }
-        let trouble = error.unwrap_or_else(|| nowhere(&listed, given));
-        self.absent(listed, trouble, silent, pages)
-    }
-
-    fn found(&self, listed: Listed, seen: &Seen, pages: &BTreeMap<MemberId, Page>) -> Found {
-        let Listed {
-            id,
-            name,
-            client_urls: _,
-            learner,
-        } = listed;
-        let page = own_page(id, Some(seen), pages);
-        let quota_bytes = self.shared.connection.quota_bytes;
-        let status = match &seen.status {
-            Ok(answer) => Ok(status::interpret(
-                answer.raw.clone(),
-                page.and_then(|p| p.quota),
-                quota_bytes,
-            )),
-            Err(e) => Err(e.trouble()),
-        };
-        let view = MemberView {
-            id,
-            name,
-            learner,
-            status,
-            metrics: page.and_then(|p| p.defrag),
-        };
+        if followed.is_some() {
+            silent = followed.as_ref();
+        }
+        let trouble = trouble.unwrap_or_else(|| nowhere(&listed, given));
         Found {
-            view,
-            client: Some(seen.client.clone()),
-            cluster: seen.status.as_ref().ok().map(|a| a.from.cluster),
+            listed,
+            seen: silent.cloned(),
+            trouble: Some(trouble),
         }
     }
 
-    fn absent(
+    /// Asks at an advertised URL. A failure keeps what was seen when that is
+    /// the member all the same.
+    async fn try_advertised(
         &self,
-        listed: Listed,
-        trouble: Trouble,
-        silent: Option<&Seen>,
-        pages: &BTreeMap<MemberId, Page>,
-    ) -> Found {
+        id: MemberId,
+        url: Result<Endpoint, super::ConnectError>,
+    ) -> Result<Seen, (Trouble, Option<Seen>)> {
+        let usable = url.and_then(|url| self.shared.connection.check_scheme(&url).map(|()| url));
+        let url = usable.map_err(|why| {
+            let message = format!("its advertised client URL cannot be used: {why}");
+            (
+                Trouble {
+                    reason: Reason::EndpointUnusable,
+                    message,
+                },
+                None,
+            )
+        })?;
+        let seen = self.look(self.follow(url)).await;
+        self.remember(&seen);
+        match &seen.status {
+            Ok(answer) if answer.from.member == id => Ok(seen),
+            Ok(answer) => {
+                let (at, other) = (seen.client.endpoint(), answer.from.member);
+                let message = format!("{at} is advertised by member {id} and answers as {other}");
+                Err((
+                    Trouble {
+                        reason: Reason::MemberIdMismatch,
+                        message,
+                    },
+                    None,
+                ))
+            }
+            Err(error) => {
+                let mut trouble = error.trouble();
+                trouble.message.push_str(
+                    " (its advertised client URL; if that cannot work from here, give an endpoint that does)",
+                );
+                let is_it = seen.member == Some(id);
+                Err((trouble, is_it.then_some(seen)))
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn answer(&self) -> Option<&StatusAnswer> {
+        self.status.as_ref().ok()
+    }
+
+    fn answers_as(&self, member: MemberId) -> bool {
+        self.answer().is_some_and(|a| a.from.member == member)
+    }
+}
+
+impl Found {
+    fn answer(&self) -> Option<&StatusAnswer> {
+        self.seen.as_ref()?.answer()
+    }
+
+    fn view(&self, pages: &Pages, target_quota: Option<u64>) -> MemberView {
         let Listed {
             id,
             name,
             client_urls: _,
             learner,
-        } = listed;
-        let metrics = own_page(id, silent, pages).and_then(|p| p.defrag);
-        let view = MemberView {
-            id,
-            name,
-            learner,
-            status: Err(trouble),
-            metrics,
+        } = &self.listed;
+        let page = own_page(*id, self.seen.as_deref(), pages);
+        let status = match (&self.trouble, self.answer()) {
+            (None, Some(answer)) => Ok(status::interpret(
+                answer.raw.clone(),
+                page.and_then(|p| p.quota),
+                target_quota,
+            )),
+            (Some(trouble), _) => Err(trouble.clone()),
+            (None, None) => Err(nowhere(&self.listed, &[])),
         };
-        Found {
-            view,
-            client: None,
-            cluster: None,
+        MemberView {
+            id: *id,
+            name: name.clone(),
+            learner: *learner,
+            status,
+            metrics: page.and_then(|p| p.defrag),
         }
     }
 }
 
 /// The page that is this member's: by `etcd_server_id` where the page has it.
-fn own_page<'a>(
-    id: MemberId,
-    seen: Option<&'a Seen>,
-    pages: &'a BTreeMap<MemberId, Page>,
-) -> Option<&'a Page> {
+fn own_page<'a>(id: MemberId, seen: Option<&'a Seen>, pages: &'a Pages) -> Option<&'a Page> {
     pages.get(&id).or_else(|| {
         let seen = seen?;
         let page = seen.page.as_ref()?;
@@ -310,7 +320,7 @@ fn own_page<'a>(
 /// The list to believe: the leader's own, else that of the member that has
 /// seen most of raft; one that lags may still list who has left.
 fn choose(
-    given: &[Seen],
+    given: &[Arc<Seen>],
     lists: Vec<Result<ListAnswer, CallError>>,
 ) -> Result<ListAnswer, Trouble> {
     let mut best = None;
@@ -355,7 +365,7 @@ fn together(errors: &[CallError], silence: Reason) -> Trouble {
 }
 
 /// A member that no endpoint leads to.
-fn nowhere(listed: &Listed, given: &[Seen]) -> Trouble {
+fn nowhere(listed: &Listed, given: &[Arc<Seen>]) -> Trouble {
     let label = match listed.name.as_str() {
         "" => listed.id.to_string(),
         name => format!("{name} ({})", listed.id),
@@ -391,50 +401,43 @@ fn nowhere(listed: &Listed, given: &[Seen]) -> Trouble {
 }
 
 /// Who can be asked for the alarms, the leader first.
-fn alarm_voices(given: &[Seen], found: Vec<Found>) -> Result<Vec<MemberClient>, Trouble> {
-    let voters: Vec<(MemberId, Option<MemberId>, MemberClient)> = if found.is_empty() {
-        let answered = given
-            .iter()
-            .filter_map(|s| Some((s, s.status.as_ref().ok()?)));
-        answered
-            .map(|(s, a)| {
-                (
-                    a.from.member,
-                    Some(MemberId(a.raw.leader)).filter(|l| l.0 != 0),
-                    s.client.clone(),
-                )
-            })
-            .collect()
-    } else {
-        found
-            .into_iter()
-            .filter(|f| !f.view.learner)
-            .filter_map(|f| match (f.view.status, f.client) {
-                (Ok(MemberStatus { leader, .. }), Some(client)) => {
-                    Some((f.view.id, leader, client))
-                }
-                _ => None,
-            })
-            .collect()
-    };
+fn alarm_voices(given: &[Arc<Seen>], found: &[Found]) -> Result<Vec<MemberClient>, Trouble> {
     let unavailable = |message: &str| {
+        let message = format!("{}: {message}", Call::AlarmList);
         Err(Trouble {
             reason: Reason::AlarmsUnavailable,
-            message: format!("{}: {message}", Call::AlarmList),
+            message,
         })
+    };
+    // Without a member list, whoever answers is asked.
+    let voters: Vec<(&Arc<Seen>, &StatusAnswer)> = if found.is_empty() {
+        given
+            .iter()
+            .filter_map(|s| Some((s, s.answer()?)))
+            .collect()
+    } else {
+        let voters = found.iter().filter(|f| !f.listed.learner);
+        voters
+            .filter_map(|f| Some((f.seen.as_ref()?, f.answer()?)))
+            .collect()
     };
     if voters.is_empty() {
         return unavailable("no voter answers");
     }
-    let Some(leader) = voters.iter().find_map(|(_, leader, _)| *leader) else {
+    let Some(leader) = voters
+        .iter()
+        .map(|(_, a)| a.raw.leader)
+        .find(|leader| *leader != 0)
+    else {
         return unavailable("no member knows a leader, and alarms are listed through raft");
     };
-    let (first, others): (Vec<_>, Vec<_>) =
-        voters.into_iter().partition(|(id, _, _)| *id == leader);
+    let (first, others): (Vec<_>, Vec<_>) = voters
+        .into_iter()
+        .partition(|(_, a)| a.from.member.0 == leader);
     Ok(first
         .into_iter()
         .chain(others)
-        .map(|(_, _, client)| client)
+        .map(|(seen, _)| seen.client.clone())
         .collect())
 }
 

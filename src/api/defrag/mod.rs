@@ -1,5 +1,9 @@
 //! `EtcdDefrag`: one run, start to finish.
 #![expect(
+    clippy::duplicated_attributes,
+    reason = "clippy takes equal types of two printer columns for a repetition"
+)]
+#![expect(
     unreachable_pub,
     reason = "kube's derive repeats each public struct inside a function"
 )]

@@ -306,7 +306,7 @@ fn walk(path: &str, value: &Value, schema: &Value, errors: &mut Vec<FieldError>)
             "write one without quotes",
         )),
         ("boolean", other) => {
-            errors.push(wrong_type(path, other, "a boolean", "write true or false"))
+            errors.push(wrong_type(path, other, "a boolean", "write true or false"));
         }
         ("array", other) => errors.push(wrong_type(
             path,

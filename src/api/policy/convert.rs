@@ -277,7 +277,7 @@ impl EtcdDefragPolicyStatus {
             let until = state.next_eligible.filter(|at| *at > now);
             match (resting, until) {
                 (Some(note), _) => {
-                    set(types::COOLING_DOWN, true.into(), note.reason, &note.message)
+                    set(types::COOLING_DOWN, true.into(), note.reason, &note.message);
                 }
                 (None, Some(at)) => {
                     let message = format!("the next run may start at {}", Time::from(at));

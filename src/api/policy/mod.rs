@@ -1,5 +1,9 @@
 //! `EtcdDefragPolicy`: when to run.
 #![expect(
+    clippy::duplicated_attributes,
+    reason = "clippy takes equal types of two printer columns for a repetition"
+)]
+#![expect(
     unreachable_pub,
     reason = "kube's derive repeats each public struct inside a function"
 )]

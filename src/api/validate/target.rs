@@ -204,7 +204,13 @@ fn parse_url(text: &str, may_have_path: bool) -> Result<Url, (String, String, St
     if url.port_or_known_default().is_none_or(|port| port == 0) {
         return wrong("has no port", example);
     }
-    if url.query().is_some() || url.fragment().is_some() || !(may_have_path || url.path() == "/") {
+    if may_have_path && (url.query().is_some() || url.fragment().is_some()) {
+        return wrong(
+            "goes on with a query or a fragment",
+            "end it after the path",
+        );
+    }
+    if !may_have_path && (url.query().is_some() || url.fragment().is_some() || url.path() != "/") {
         return wrong("has more than scheme, host and port", example);
     }
     Ok(url)

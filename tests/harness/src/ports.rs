@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Error;
 
@@ -15,6 +15,9 @@ use crate::Error;
 const LOWEST: u16 = 12_000;
 /// The start of Linux's default range for outgoing connections (`ip_local_port_range`).
 const EPHEMERAL: u16 = 32_768;
+
+/// How far apart the ports of two processes with neighbouring ids start.
+const STRIDE: u32 = 61;
 
 /// A loopback port that belongs to this value until it is dropped.
 #[derive(Debug)]
@@ -27,19 +30,21 @@ pub(crate) struct Port {
 impl Port {
     /// Finds a free port and keeps it bound until [`Port::release`].
     pub(crate) fn reserve() -> Result<Self, Error> {
-        static NEXT: AtomicU16 = AtomicU16::new(0);
-        let folder = std::env::temp_dir().join("defragd-ports");
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // One folder a user: nobody can lock another's files.
+        let user = rustix::process::getuid().as_raw();
+        let folder = std::env::temp_dir().join(format!("defragd-ports-{user}"));
         fs::create_dir_all(&folder)
             .map_err(|e| Error::io(format!("create {}", folder.display()), e))?;
         let highest = first_ephemeral().min(EPHEMERAL);
-        let span = highest.saturating_sub(LOWEST).max(1);
-        // Processes start at different places, so that they seldom try the same port.
-        let start = (std::process::id() % u32::from(span)) as u16;
+        let span = u32::from(highest - LOWEST);
+        // Processes start far from each other, so that they seldom try the same port.
+        let start = std::process::id().wrapping_mul(STRIDE);
         for _ in 0..span {
             let step = NEXT.fetch_add(1, Ordering::Relaxed);
-            // 61 and the span have no common factor worth mention: the steps visit every place.
-            let number =
-                LOWEST + (u32::from(start) * 61 + u32::from(step)).rem_euclid(span.into()) as u16;
+            let place = start.wrapping_add(step) % span;
+            // Less than the span, which is the difference of two ports.
+            let number = LOWEST + place as u16;
             let path = folder.join(number.to_string());
             let lock = File::create(&path)
                 .map_err(|e| Error::io(format!("create {}", path.display()), e))?;
@@ -76,4 +81,22 @@ fn first_ephemeral() -> u16 {
         .and_then(|range| range.split_whitespace().next()?.parse().ok())
         .filter(|first| *first > LOWEST + 1_000)
         .unwrap_or(EPHEMERAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_port_belongs_to_one_value_also_while_nobody_listens() {
+        let mut ports: Vec<_> = (0..20).map(|_| Port::reserve().unwrap()).collect();
+        ports.iter_mut().for_each(Port::release);
+        let more: Vec<_> = (0..20).map(|_| Port::reserve().unwrap()).collect();
+        let numbers: HashSet<_> = ports.iter().chain(&more).map(Port::number).collect();
+        assert_eq!(numbers.len(), 40);
+        assert!(numbers.iter().all(|port| *port >= LOWEST));
+        TcpListener::bind((Ipv4Addr::LOCALHOST, ports[0].number())).unwrap();
+        assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, more[0].number())).is_err());
+    }
 }

@@ -24,6 +24,9 @@ const TAIL_LINES: usize = 25;
 /// A server that does not end this long after `SIGTERM` is killed.
 const GRACE: Duration = Duration::from_secs(20);
 
+/// How often a start is tried when ports were taken.
+const ATTEMPTS: usize = 3;
+
 /// Reads `run PID`, `done PID` and `dir PATH`, and acts when the pipe closes. Signals of the
 /// terminal are ignored: the harness process gets them too, and its end is what counts here.
 const WATCHER: &str = r#"
@@ -186,6 +189,20 @@ impl Drop for Process {
             eprintln!("failed to end {}: {error}", self.name);
         }
     }
+}
+
+/// Starts a server, and again when a foreign process took one of its ports in the moment between
+/// letting go of it and the server's own binding. The harness's own processes keep apart by locks.
+pub(crate) async fn while_ports_are_taken<T>(
+    mut start: impl AsyncFnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    for _ in 1..ATTEMPTS {
+        match start().await {
+            Err(Error::Ended { tail, .. }) if tail.contains("address already in use") => {}
+            result => return result,
+        }
+    }
+    start().await
 }
 
 /// The last lines of a log.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::ports::Port;
-use crate::process::{Process, scratch};
+use crate::process::{Process, scratch, while_ports_are_taken};
 use crate::tls::http_client;
 use crate::{Cluster, Error, Pki, PrometheusVersion, eventually};
 
@@ -133,6 +133,10 @@ impl Prometheus {
             Some(binary) => binary.clone(),
             None => self.version.prometheus().await?,
         };
+        while_ports_are_taken(async || self.try_start(&binary).await).await
+    }
+
+    async fn try_start(&self, binary: &Path) -> Result<PrometheusServer, Error> {
         let scratch = scratch("prometheus")?;
         let dir = scratch.path();
         let pki = match self.tls {
@@ -142,26 +146,14 @@ impl Prometheus {
             )?),
             false => None,
         };
-        let mut web = json!({});
-        if let Some(pki) = &pki {
-            let (certificate, key) = pki.server();
-            web["tls_server_config"] = json!({ "cert_file": certificate, "key_file": key });
-        }
-        if let Some((user, password)) = &self.basic_auth {
-            let hash = bcrypt::hash(password, BCRYPT_COST).map_err(|e| Error::Tls {
-                doing: "hash a password",
-                message: e.to_string(),
-            })?;
-            web["basic_auth_users"] = json!({ user: hash });
-        }
         // JSON is YAML, and needs no thought about quotes.
         let (config, web_config) = (dir.join("prometheus.yml"), dir.join("web.yml"));
-        let write = |path: &PathBuf, value: &Value| {
+        let write = |path: &Path, value: &Value| {
             fs::write(path, value.to_string())
                 .map_err(|e| Error::io(format!("write {}", path.display()), e))
         };
         write(&config, &json!({ "scrape_configs": self.jobs }))?;
-        write(&web_config, &web)?;
+        write(&web_config, &self.web_config(pki.as_ref())?)?;
         let port = Port::reserve()?;
         let mut args: Vec<OsString> = vec![
             format!("--web.listen-address=127.0.0.1:{}", port.number()).into(),
@@ -172,14 +164,14 @@ impl Prometheus {
             "--storage.tsdb.path".into(),
             dir.join("data").into(),
         ];
-        args.extend(self.args);
+        args.extend(self.args.iter().cloned());
         let scheme = if self.tls { "https" } else { "http" };
         let server = PrometheusServer {
-            binary,
+            binary: binary.to_owned(),
             args,
             url: format!("{scheme}://127.0.0.1:{}", port.number()),
             http: http_client(pki.as_ref())?,
-            basic_auth: self.basic_auth,
+            basic_auth: self.basic_auth.clone(),
             pki,
             process: Mutex::new(None),
             port: Mutex::new(port),
@@ -187,6 +179,23 @@ impl Prometheus {
         };
         server.start_again().await?;
         Ok(server)
+    }
+
+    /// What the API wants from its clients and shows to them.
+    fn web_config(&self, pki: Option<&Pki>) -> Result<Value, Error> {
+        let mut web = json!({});
+        if let Some(pki) = pki {
+            let (certificate, key) = pki.server();
+            web["tls_server_config"] = json!({ "cert_file": certificate, "key_file": key });
+        }
+        if let Some((user, password)) = &self.basic_auth {
+            let hash = bcrypt::hash(password, BCRYPT_COST).map_err(|e| Error::Tls {
+                doing: "hash a password",
+                message: e.to_string(),
+            })?;
+            web["basic_auth_users"] = json!({ user: hash });
+        }
+        Ok(web)
     }
 }
 

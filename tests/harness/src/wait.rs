@@ -83,3 +83,37 @@ pub async fn eventually<O: Outcome>(
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[tokio::test]
+    async fn the_value_is_returned_as_soon_as_it_is_there() {
+        let mut looks = 0;
+        let value = eventually(Duration::from_secs(60), "the third look", async || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        });
+        assert_eq!(value.await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_time_out_says_what_was_wanted_and_seen() {
+        let never = eventually(SHORT, "rain", async || Err::<(), _>("sunshine")).await;
+        let message = never.unwrap_err().to_string();
+        assert!(
+            message.contains("for rain, last seen: sunshine"),
+            "{message}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_is_abandoned() {
+        let never = eventually(SHORT, "an answer", std::future::pending::<bool>).await;
+        let message = never.unwrap_err().to_string();
+        assert!(message.contains("no answer at all"), "{message}");
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use etcd_client::AlarmType;
+
 use defragd_harness::{Error, Etcd, EtcdVersion, Fault, Tls, eventually};
 
 const MIB: u64 = 1 << 20;
@@ -95,6 +97,25 @@ async fn mutual_tls_with_a_user_works_through_etcdctl_too() -> Result<(), Error>
 }
 
 #[tokio::test]
+async fn every_version_wants_the_user_and_password() -> Result<(), Error> {
+    for version in EtcdVersion::ALL {
+        let cluster = Etcd::version(version)
+            .members(1)
+            .auth("scrooge", "secret")
+            .start()
+            .await?;
+        cluster.put("k", "v").await?;
+        let mut stranger = etcd_client::Client::connect(cluster.endpoints(), None)
+            .await
+            .expect("the connection is made later");
+        let refused = stranger.get("k", None).await;
+        assert!(refused.is_err(), "{version:?}: {refused:?}");
+        assert!(!format!("{cluster:?}").contains("secret"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_certificate_for_another_name_is_usable_under_that_name() -> Result<(), Error> {
     let names = ["etcd.internal"];
     let cluster = Etcd::default()
@@ -128,6 +149,22 @@ async fn a_small_quota_raises_nospace() -> Result<(), Error> {
         cluster.alarms().await.is_ok_and(|alarms| alarms.len() == 1)
     })
     .await
+}
+
+#[tokio::test]
+async fn leadership_moves_and_alarms_are_raised_on_request() -> Result<(), Error> {
+    let cluster = Etcd::any().await?.start().await?;
+    let (leader, term) = (cluster.leader().await?, cluster.term().await?);
+    let next = (leader + 1) % 3;
+    cluster.move_leader(next).await?;
+    assert_eq!(cluster.leader().await?, next);
+    assert_eq!(cluster.term().await?, term + 1);
+    cluster.raise_alarm(leader, AlarmType::Corrupt).await?;
+    let alarms = cluster.alarms().await?;
+    assert_eq!(alarms.len(), 1);
+    assert_eq!(alarms[0].member_id(), cluster.member(leader).id());
+    assert_eq!(alarms[0].alarm(), AlarmType::Corrupt);
+    Ok(())
 }
 
 #[tokio::test]

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmMember, AlarmType, Client, MemberAddOptions};
+use etcd_client::Client;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::member::Access;
-use super::{Member, MemberStatus, Sizes, initial_cluster};
+use super::{Member, MemberStatus, Sizes};
 use crate::process::tail;
 use crate::{Error, EtcdVersion, Pki, TcpProxy, eventually, tls};
 
@@ -21,12 +21,12 @@ const ASK: Duration = Duration::from_secs(2);
 /// A running cluster. Members are numbered from 0, learners after the voters.
 pub struct Cluster {
     version: EtcdVersion,
-    binary: PathBuf,
-    args: Vec<OsString>,
-    access: Access,
+    pub(super) binary: PathBuf,
+    pub(super) args: Vec<OsString>,
+    pub(super) access: Access,
     id: u64,
     // The order matters: processes end before their folder goes.
-    members: Vec<Member>,
+    pub(super) members: Vec<Member>,
     scratch: TempDir,
 }
 
@@ -327,63 +327,6 @@ impl Cluster {
         .await?
     }
 
-    /// Adds a learner, waits until it answers, and returns its number.
-    ///
-    /// # Errors
-    /// When the cluster refuses it or it does not start.
-    pub async fn add_learner(&mut self) -> Result<usize, Error> {
-        let leader = self.leader().await?;
-        let mut client = self.guarded(leader).await?;
-        let index = self.members.len();
-        let mut learner = Member::reserve(
-            &format!("m{index}"),
-            self.scratch.path(),
-            self.access.scheme(),
-        )?;
-        let added = client
-            .member_add(
-                [learner.peer_url().to_owned()],
-                Some(MemberAddOptions::new().with_is_learner()),
-            )
-            .await
-            .map_err(self.members[leader].failed("add a learner"))?;
-        learner.set_id(added.member().map_or(0, etcd_client::Member::id));
-        let peers = [
-            initial_cluster(&self.members),
-            initial_cluster(std::slice::from_ref(&learner)),
-        ];
-        learner.start(&self.binary, &self.args, &peers.join(","), "existing")?;
-        self.members.push(learner);
-        self.await_healthy().await?;
-        Ok(index)
-    }
-
-    /// Puts one key through the leader.
-    ///
-    /// # Errors
-    /// When the cluster does not take it, a full one for example.
-    pub async fn put(&self, key: &str, value: impl Into<Vec<u8>>) -> Result<(), Error> {
-        let leader = self.leader().await?;
-        let put = self.guarded(leader).await?.put(key, value, None).await;
-        put.map(|_| ())
-            .map_err(self.members[leader].failed("put a key"))
-    }
-
-    /// The alarms that are raised.
-    ///
-    /// # Errors
-    /// When there is no leader or it does not answer.
-    pub async fn alarms(&self) -> Result<Vec<AlarmMember>, Error> {
-        let leader = self.leader().await?;
-        let answer = self
-            .client(leader)
-            .await?
-            .alarm(AlarmAction::Get, AlarmType::None, None)
-            .await;
-        let alarms = answer.map_err(self.members[leader].failed("list the alarms"))?;
-        Ok(alarms.alarms().to_vec())
-    }
-
     /// One number of member `i`'s own metrics, if it has it: `name` with its labels, as the metrics
     /// page writes them. Answers while the member defragments.
     ///
@@ -440,49 +383,6 @@ impl Cluster {
             .map_err(std::io::Error::from)
             .flatten()
             .map_err(|e| Error::io(format!("run {}", program.display()), e))
-    }
-
-    /// Adds the users and turns authentication on; from then on all clients log in.
-    pub(super) async fn enable_auth(&mut self, user: &str, password: &str) -> Result<(), Error> {
-        let leader = self.leader().await?;
-        let mut client = self.guarded(leader).await?;
-        let enabled = async {
-            client.role_add("root").await?;
-            let others = (user != "root").then_some(user);
-            for name in ["root"].into_iter().chain(others) {
-                client.user_add(name, password, None).await?;
-                client.user_grant_role(name, "root").await?;
-            }
-            client.auth_enable().await
-        };
-        enabled
-            .await
-            .map_err(self.members[leader].failed("enable authentication"))?;
-        self.access.user = Some((user.to_owned(), password.to_owned()));
-        self.await_healthy().await
-    }
-
-    /// A client of member `i`, after a look whether it is a member of this very cluster.
-    pub(super) async fn guarded(&self, i: usize) -> Result<Client, Error> {
-        let member = &self.members[i];
-        let mut client = self.client(i).await?;
-        let status = client
-            .status()
-            .await
-            .map_err(member.failed("get the status"))?;
-        let seen = status
-            .header()
-            .map_or(0, etcd_client::ResponseHeader::cluster_id);
-        if seen == self.id {
-            Ok(client)
-        } else {
-            let member = member.name().to_owned();
-            Err(Error::ForeignCluster {
-                member,
-                seen,
-                wanted: self.id,
-            })
-        }
     }
 }
 

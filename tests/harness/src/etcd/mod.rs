@@ -1,5 +1,6 @@
 //! Real etcd clusters on loopback.
 
+mod admin;
 mod cluster;
 mod data;
 mod member;
@@ -8,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::process::scratch;
+use crate::process::{scratch, while_ports_are_taken};
 use crate::{Error, EtcdVersion, Pki, TcpProxy, Tls, install_tls_provider};
 
 pub use cluster::Cluster;
@@ -19,8 +20,6 @@ use member::Access;
 /// How long a cluster may take from start to an agreed leader, on a machine that is busy with
 /// other tests.
 const START: Duration = Duration::from_secs(60);
-/// How often a start is tried again when a port was taken by a foreign process in the meantime.
-const ATTEMPTS: usize = 3;
 
 /// An etcd cluster to be. Three members of etcd 3.6 on plain HTTP, unless told otherwise.
 #[derive(Clone)]
@@ -155,17 +154,7 @@ impl Etcd {
             Some(binary) => binary.clone(),
             None => self.version.etcd().await?,
         };
-        let mut attempt = 1;
-        loop {
-            match self.try_start(&binary).await {
-                Err(Error::Ended { tail, .. })
-                    if attempt < ATTEMPTS && tail.contains("address already in use") =>
-                {
-                    attempt += 1;
-                }
-                result => return result,
-            }
-        }
+        while_ports_are_taken(async || self.try_start(&binary).await).await
     }
 
     async fn try_start(&self, binary: &Path) -> Result<Cluster, Error> {
