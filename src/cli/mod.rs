@@ -11,8 +11,11 @@ use clap::{Parser, Subcommand};
 
 mod completions;
 mod crds;
+mod lint;
 mod output;
 mod signals;
+mod standalone;
+mod status;
 mod sweep;
 
 /// How a command ended. The numbers are part of the interface.
@@ -47,6 +50,8 @@ enum CliError {
     Output(#[source] io::Error),
     #[error("failed to render the result: {0}")]
     Render(String),
+    #[error("{0}")]
+    Failed(String),
     #[error("failed to start: {0}")]
     Start(#[source] io::Error),
 }
@@ -55,7 +60,10 @@ impl CliError {
     const fn exit(&self) -> Exit {
         match self {
             CliError::Usage(_) => Exit::Usage,
-            CliError::Output(_) | CliError::Render(_) | CliError::Start(_) => Exit::Failed,
+            CliError::Output(_)
+            | CliError::Render(_)
+            | CliError::Failed(_)
+            | CliError::Start(_) => Exit::Failed,
         }
     }
 }
@@ -71,6 +79,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Sweep(Box<sweep::Args>),
+    Standalone(standalone::Args),
+    Status(status::Args),
+    Lint(lint::Args),
     Crds(crds::Args),
     Completions(completions::Args),
 }
@@ -88,6 +99,9 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Sweep(args) => on_runtime(sweep::run(*args)),
+        Command::Standalone(args) => on_runtime(standalone::run(args)),
+        Command::Status(args) => status::run(&args),
+        Command::Lint(args) => lint::run(&args),
         Command::Crds(args) => crds::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
@@ -102,9 +116,7 @@ pub fn main() -> ExitCode {
 
 /// Runs to the end of the future. What it left running is abandoned: that is
 /// the meaning of an abort, and after an orderly end there is nothing.
-fn on_runtime(
-    command: impl Future<Output = Result<Exit, CliError>>,
-) -> Result<Exit, CliError> {
+fn on_runtime(command: impl Future<Output = Result<Exit, CliError>>) -> Result<Exit, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -96,13 +96,21 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_lines_have_no_tail() {
-        let rows = [["a".to_owned(), "größer".to_owned()], ["bcd".to_owned(), String::new()]];
+        let rows = [
+            ["a".to_owned(), "größer".to_owned()],
+            ["bcd".to_owned(), String::new()],
+        ];
         assert_eq!(table(["X", "Y"], &rows), "X    Y\na    größer\nbcd\n");
     }
 
     #[test]
     fn spans_are_fine_below_a_minute_and_coarse_above() {
-        for (millis, text) in [(-5, "0.0s"), (420, "0.4s"), (59_000, "59.0s"), (61_000, "1m 1s")] {
+        for (millis, text) in [
+            (-5, "0.0s"),
+            (420, "0.4s"),
+            (59_000, "59.0s"),
+            (61_000, "1m 1s"),
+        ] {
             assert_eq!(took(SignedDuration::from_millis(millis)), text);
         }
     }

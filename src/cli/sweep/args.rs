@@ -53,11 +53,21 @@ pub(in crate::cli) struct Args {
     cacert: Option<PathBuf>,
 
     /// The client certificate, in PEM
-    #[arg(long, value_name = "FILE", requires = "key", help_heading = "Connection")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "key",
+        help_heading = "Connection"
+    )]
     cert: Option<PathBuf>,
 
     /// The client certificate's key, in PEM
-    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Connection")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "cert",
+        help_heading = "Connection"
+    )]
     key: Option<PathBuf>,
 
     /// The name to expect in the members' certificates instead of the endpoint's host
@@ -65,18 +75,33 @@ pub(in crate::cli) struct Args {
     servername: Option<String>,
 
     /// The etcd user
-    #[arg(long, value_name = "NAME", requires = "password_file", help_heading = "Connection")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "password_file",
+        help_heading = "Connection"
+    )]
     user: Option<String>,
 
     /// The file that holds the user's password; - reads it from standard input
-    #[arg(long, value_name = "FILE", requires = "user", help_heading = "Connection")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "user",
+        help_heading = "Connection"
+    )]
     password_file: Option<PathBuf>,
 
     /// Which members are due: default (more than 200Mi to give back), all, or a CEL expression
     ///
     /// An expression knows dbSize, dbSizeInUse, dbSizeFree, dbQuota (bytes) and
     /// dbQuotaUsage (0 to 1).
-    #[arg(long, value_name = "default|all|CEL", default_value = "default", help_heading = "What is due")]
+    #[arg(
+        long,
+        value_name = "default|all|CEL",
+        default_value = "default",
+        help_heading = "What is due"
+    )]
     rule: String,
 
     /// A member is due when it would give back more than this, such as 200Mi
@@ -120,11 +145,21 @@ pub(in crate::cli) struct Args {
     member_timeout: Option<String>,
 
     /// How long the whole sweep may take, 1m to 24h
-    #[arg(long, value_name = "DURATION", default_value = "45m", help_heading = "Limits")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "45m",
+        help_heading = "Limits"
+    )]
     active_deadline: String,
 
     /// How long a member may take to catch up after its turn, 1s to 1h
-    #[arg(long, value_name = "DURATION", default_value = "2m", help_heading = "Limits")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "2m",
+        help_heading = "Limits"
+    )]
     settle_timeout: String,
 
     /// How many raft entries a member may be behind and still count as caught up
@@ -178,7 +213,9 @@ impl Args {
             .map_err(|e| CliError::Usage(format!("--endpoints: {e}")))?;
         let mut connection = Connection::new(endpoints);
         connection.expected_voters = self.member_count;
-        let tls = [&self.cacert, &self.cert, &self.key].into_iter().any(Option::is_some)
+        let tls = [&self.cacert, &self.cert, &self.key]
+            .into_iter()
+            .any(Option::is_some)
             || self.servername.is_some();
         connection.tls = tls.then(|| Tls {
             ca: self.cacert.as_ref().map(Source::file),
@@ -194,12 +231,15 @@ impl Args {
                         .to_owned(),
                 ));
             }
-            (Some(user), Some(file)) => {
-                Some(Auth { username: Source::given(user.as_str()), password: password(file)? })
-            }
+            (Some(user), Some(file)) => Some(Auth {
+                username: Source::given(user.as_str()),
+                password: password(file)?,
+            }),
             _ => None,
         };
-        connection.validate().map_err(|e| CliError::Usage(in_flags(&e.to_string())))?;
+        connection
+            .validate()
+            .map_err(|e| CliError::Usage(in_flags(&e.to_string())))?;
         Ok(connection)
     }
 
@@ -207,7 +247,9 @@ impl Args {
     pub(super) fn run(&self) -> Result<(EtcdDefrag, RunSpec), CliError> {
         let template = RunTemplate {
             rule: self.rule()?,
-            compaction: self.keep_revisions.map(|keep_revisions| CompactionSpec { keep_revisions }),
+            compaction: self
+                .keep_revisions
+                .map(|keep_revisions| CompactionSpec { keep_revisions }),
             leader: Some(self.leader.into()),
             disarm_no_space: Some(!self.no_disarm),
             settle: Some(SettleSpec {
@@ -228,7 +270,10 @@ impl Args {
                 ..ObjectMeta::default()
             },
             spec: EtcdDefragSpec {
-                cluster_ref: ClusterRef { name: NAME.to_owned(), ..ClusterRef::default() },
+                cluster_ref: ClusterRef {
+                    name: NAME.to_owned(),
+                    ..ClusterRef::default()
+                },
                 run: template,
             },
             status: None,
@@ -247,7 +292,9 @@ impl Args {
             ("--free-space-above", &self.free_space_above),
             ("--quota-usage-above", &self.quota_usage_above),
         ];
-        let threshold = thresholds.into_iter().find_map(|(flag, value)| value.as_ref().and(Some(flag)));
+        let threshold = thresholds
+            .into_iter()
+            .find_map(|(flag, value)| value.as_ref().and(Some(flag)));
         match (self.rule.as_str(), threshold) {
             ("default", None) => Ok(None),
             ("default", Some(_)) => Ok(Some(RuleSpec {
@@ -258,10 +305,14 @@ impl Args {
             (rule, Some(flag)) => Err(CliError::Usage(format!(
                 "--rule {rule:?} and {flag} exclude one another, give one of them"
             ))),
-            ("all", None) => Ok(Some(RuleSpec { all: Some(true), ..RuleSpec::default() })),
-            (expression, None) => {
-                Ok(Some(RuleSpec { expression: Some(expression.to_owned()), ..RuleSpec::default() }))
-            }
+            ("all", None) => Ok(Some(RuleSpec {
+                all: Some(true),
+                ..RuleSpec::default()
+            })),
+            (expression, None) => Ok(Some(RuleSpec {
+                expression: Some(expression.to_owned()),
+                ..RuleSpec::default()
+            })),
         }
     }
 }
@@ -275,7 +326,11 @@ fn password(file: &PathBuf) -> Result<Source, CliError> {
         .lock()
         .take(MAX_PASSWORD + 1)
         .read_to_end(&mut password)
-        .map_err(|e| CliError::Usage(format!("--password-file -: unable to read standard input ({e})")))?;
+        .map_err(|e| {
+            CliError::Usage(format!(
+                "--password-file -: unable to read standard input ({e})"
+            ))
+        })?;
     if password.len() as u64 > MAX_PASSWORD {
         return Err(CliError::Usage(format!(
             "--password-file -: standard input holds more than {MAX_PASSWORD} bytes, give only the password"
@@ -298,7 +353,10 @@ const FLAGS: [(&str, &str); 19] = [
     ("spec.memberTimeout", "--member-timeout"),
     ("spec.activeDeadline", "--active-deadline"),
     ("activeDeadline", "--active-deadline"),
-    ("allowSingleMember (--allow-single-member)", "--allow-single-member"),
+    (
+        "allowSingleMember (--allow-single-member)",
+        "--allow-single-member",
+    ),
     ("tls.caFile", "--cacert"),
     ("tls.certFile", "--cert"),
     ("tls.keyFile", "--key"),
@@ -310,5 +368,9 @@ const FLAGS: [(&str, &str); 19] = [
 
 /// A message about an object, in the words of the command line.
 pub(super) fn in_flags(message: &str) -> String {
-    FLAGS.iter().fold(message.to_owned(), |text, (field, flag)| text.replace(field, flag))
+    FLAGS
+        .iter()
+        .fold(message.to_owned(), |text, (field, flag)| {
+            text.replace(field, flag)
+        })
 }

@@ -43,7 +43,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
 
     object.metadata.creation_timestamp = Some(MetaTime(now()));
     let mut link = Link::new(connection);
-    let (orders, follow) = watch::channel(Orders { spec, control: Control::default() });
+    let (orders, follow) = watch::channel(Orders {
+        spec,
+        control: Control::default(),
+    });
     let (held, holding) = watch::channel(None);
     let screen = Screen::open();
     let mut keeper = Keeper {
@@ -56,7 +59,13 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
     };
     let shutdown = CancellationToken::new();
     let aborted = {
-        let driving = drive(&mut link, RunRecord::default(), follow, &mut keeper, &shutdown);
+        let driving = drive(
+            &mut link,
+            RunRecord::default(),
+            follow,
+            &mut keeper,
+            &shutdown,
+        );
         tokio::pin!(driving);
         let patience = patience(holding, args.wait);
         tokio::pin!(patience);
@@ -115,7 +124,10 @@ async fn patience(mut holding: watch::Receiver<Option<Held>>, wait: Duration) ->
             continue;
         };
         // No wait mends a wrong password, certificate or URL.
-        let hopeless = matches!(note.reason, Reason::PermissionDenied | Reason::EndpointUnusable);
+        let hopeless = matches!(
+            note.reason,
+            Reason::PermissionDenied | Reason::EndpointUnusable
+        );
         let wait = if hopeless { Duration::ZERO } else { wait };
         tokio::select! {
             () = tokio::time::sleep_until(since + wait) => {}
@@ -126,7 +138,11 @@ async fn patience(mut holding: watch::Receiver<Option<Held>>, wait: Duration) ->
             true => note,
             false => Note::new(
                 note.reason,
-                format!("{} (waited for {}, see --wait)", note.message, duration::human(waited)),
+                format!(
+                    "{} (waited for {}, see --wait)",
+                    note.message,
+                    duration::human(waited)
+                ),
             ),
         };
     }
@@ -188,13 +204,19 @@ impl Keeper {
         };
         self.held.send_modify(|held| {
             let since = held.as_ref().map_or_else(Instant::now, |held| held.since);
-            *held = Some(Held { since, note: note.clone() });
+            *held = Some(Held {
+                since,
+                note: note.clone(),
+            });
         });
     }
 
     /// Says what was left behind by a second signal.
     fn abort(&self) -> Exit {
-        let at_work = self.record.in_flight().map(|member| label(&self.record, member.id));
+        let at_work = self
+            .record
+            .in_flight()
+            .map(|member| label(&self.record, member.id));
         output::say(match at_work {
             Some(member) => format!(
                 "aborted: {member} may still be at its defragmentation, which goes on without defragd; \

@@ -35,7 +35,11 @@ impl Narrator {
     pub(super) fn tell(&mut self, record: &RunRecord, step: &Step) -> News {
         let before = std::mem::replace(&mut self.before, record.clone());
         let mut lines = Vec::new();
-        for warning in record.warnings.iter().filter(|w| !before.warnings.contains(w)) {
+        for warning in record
+            .warnings
+            .iter()
+            .filter(|w| !before.warnings.contains(w))
+        {
             lines.push(format!("warning: {warning}"));
         }
         compaction(&before, record, &mut lines);
@@ -54,8 +58,8 @@ impl Narrator {
         let turns = |begin: bool, lines: &mut Vec<String>| {
             for member in &record.members {
                 let last = before.member(member.id);
-                let is_new =
-                    last.map(|m| (m.outcome, m.attempts)) != Some((member.outcome, member.attempts));
+                let is_new = last.map(|m| (m.outcome, m.attempts))
+                    != Some((member.outcome, member.attempts));
                 if is_new && begin == (member.outcome == Outcome::InProgress) {
                     lines.extend(turn(member, last));
                 }
@@ -74,8 +78,17 @@ impl Narrator {
             lines.push(format!("stopping: {}", stopping.message));
         }
         let now = self.wait(record, step, &mut lines);
-        let done = record.members.iter().filter(|m| is_settled(m.outcome)).count();
-        News { lines, now, done, members: record.members.len() }
+        let done = record
+            .members
+            .iter()
+            .filter(|m| is_settled(m.outcome))
+            .count();
+        News {
+            lines,
+            now,
+            done,
+            members: record.members.len(),
+        }
     }
 
     fn wait(&mut self, record: &RunRecord, step: &Step, lines: &mut Vec<String>) -> Option<String> {
@@ -89,7 +102,10 @@ impl Narrator {
                 // These have lines of their own when they begin and end.
                 let quiet = matches!(
                     note.reason,
-                    Reason::MovingLeader | Reason::Compacting | Reason::Disarming | Reason::Settling
+                    Reason::MovingLeader
+                        | Reason::Compacting
+                        | Reason::Disarming
+                        | Reason::Settling
                 );
                 if !quiet && told != Some(note.reason) {
                     lines.push(format!("waiting: {}", note.message));
@@ -110,26 +126,43 @@ const fn is_settled(outcome: Outcome) -> bool {
 }
 
 fn plan(record: &RunRecord) -> String {
-    let id = record.cluster_id.map(|id| format!("cluster {id}: ")).unwrap_or_default();
-    let gate = record.gate.as_ref().map(|note| format!("{}; ", note.message)).unwrap_or_default();
+    let id = record
+        .cluster_id
+        .map(|id| format!("cluster {id}: "))
+        .unwrap_or_default();
+    let gate = record
+        .gate
+        .as_ref()
+        .map(|note| format!("{}; ", note.message))
+        .unwrap_or_default();
     let due = record
         .members
         .iter()
         .filter(|m| !is_settled(m.outcome) || m.reason == Reason::DryRun)
         .count();
-    format!("{id}{gate}{due} of {} members are due", record.members.len())
+    format!(
+        "{id}{gate}{due} of {} members are due",
+        record.members.len()
+    )
 }
 
 fn compaction(before: &RunRecord, record: &RunRecord, lines: &mut Vec<String>) {
-    let Some(compaction) = &record.compaction else { return };
+    let Some(compaction) = &record.compaction else {
+        return;
+    };
     if before.compaction.as_ref().map(|c| c.state) == Some(compaction.state) {
         return;
     }
     lines.push(match compaction.state {
         CompactionState::InProgress => {
-            format!("compaction: to revision {}; {}", compaction.revision, compaction.message)
+            format!(
+                "compaction: to revision {}; {}",
+                compaction.revision, compaction.message
+            )
         }
-        CompactionState::Settling => "compaction: waiting until it is physical on every member".to_owned(),
+        CompactionState::Settling => {
+            "compaction: waiting until it is physical on every member".to_owned()
+        }
         CompactionState::Done => format!("compaction: {}", compaction.message),
         CompactionState::Skipped => format!("compaction: not needed, {}", compaction.message),
         CompactionState::Failed => format!("compaction: failed: {}", compaction.message),
@@ -149,17 +182,22 @@ fn turn(member: &MemberRecord, last: Option<&MemberRecord>) -> Option<String> {
             member.message
         ),
         Outcome::Defragmented => {
-            let span = duration_of(member).map(|span| format!(" in {}", took(span))).unwrap_or_default();
-            let gain = member
-                .reclaimed()
-                .map_or_else(|| "size unknown".to_owned(), |bytes| format!("{} given back", human_bytes(bytes)));
+            let span = duration_of(member)
+                .map(|span| format!(" in {}", took(span)))
+                .unwrap_or_default();
+            let gain = member.reclaimed().map_or_else(
+                || "size unknown".to_owned(),
+                |bytes| format!("{} given back", human_bytes(bytes)),
+            );
             format!(
                 "{label}: defragmented{span}, {} → {}, {gain}",
                 size(member.db_size_before),
                 size(member.db_size_after)
             )
         }
-        Outcome::Skipped if member.reason == Reason::DryRun => format!("{label}: {}", member.message),
+        Outcome::Skipped if member.reason == Reason::DryRun => {
+            format!("{label}: {}", member.message)
+        }
         Outcome::Skipped => format!("{label}: skipped, {}", member.message),
         Outcome::Failed => format!("{label}: failed, {}", member.message),
         Outcome::Unknown => format!("{label}: outcome unknown, {}", member.message),
@@ -178,7 +216,10 @@ pub(super) fn leadership(record: &RunRecord, transfer: &TransferRecord) -> Strin
         TransferOutcome::InProgress => format!("leadership: moving from {from} to {to}"),
         TransferOutcome::Done => format!("leadership: moved from {from} to {to}"),
         TransferOutcome::Failed => {
-            format!("leadership: not moved from {from} to {to}: {}", transfer.message)
+            format!(
+                "leadership: not moved from {from} to {to}: {}",
+                transfer.message
+            )
         }
     }
 }
@@ -207,7 +248,9 @@ fn activity(record: &RunRecord, act: &Act) -> String {
 
 /// The member as people know it; an alarm may name one that no longer exists.
 pub(super) fn label(record: &RunRecord, id: MemberId) -> String {
-    record.member(id).map_or_else(|| id.to_string(), MemberRecord::label)
+    record
+        .member(id)
+        .map_or_else(|| id.to_string(), MemberRecord::label)
 }
 
 #[cfg(test)]
@@ -242,7 +285,10 @@ mod tests {
     }
 
     fn defragment(id: u64) -> Step {
-        Step::Act(Act::Defragment { member: MemberId(id), timeout: SignedDuration::from_mins(2) })
+        Step::Act(Act::Defragment {
+            member: MemberId(id),
+            timeout: SignedDuration::from_mins(2),
+        })
     }
 
     #[test]
@@ -266,7 +312,10 @@ mod tests {
                 "m1 (1): defragmenting the follower, 150 MiB in its file; copying 20 MiB in use",
             ]
         );
-        assert_eq!((news.now.as_deref(), news.done, news.members), (Some("defragmenting m1 (1)"), 0, 2));
+        assert_eq!(
+            (news.now.as_deref(), news.done, news.members),
+            (Some("defragmenting m1 (1)"), 0, 2)
+        );
         assert_eq!(narrator.tell(&record, &defragment(1)).lines, [""; 0]);
 
         record.members[0].settle(Outcome::Defragmented, Reason::Defragmented, "");
@@ -303,7 +352,10 @@ mod tests {
     fn an_unreadable_size_is_not_a_size() {
         let mut done = member(1, Outcome::Defragmented);
         done.db_size_before = Some(1 << 20);
-        assert_eq!(turn(&done, None).unwrap(), "m1 (1): defragmented, 1 MiB → -, size unknown");
+        assert_eq!(
+            turn(&done, None).unwrap(),
+            "m1 (1): defragmented, 1 MiB → -, size unknown"
+        );
     }
 
     #[test]
@@ -311,13 +363,20 @@ mod tests {
         let mut narrator = Narrator::default();
         let record = RunRecord::default();
         let mut hold = |reason| {
-            let step = Step::Hold { after: SignedDuration::ZERO, note: Note::new(reason, "because") };
+            let step = Step::Hold {
+                after: SignedDuration::ZERO,
+                note: Note::new(reason, "because"),
+            };
             narrator.tell(&record, &step).lines
         };
         assert_eq!(hold(Reason::NoLeader), ["waiting: because"]);
         assert_eq!(hold(Reason::NoLeader), [""; 0]);
         assert_eq!(hold(Reason::ApplyLag), ["waiting: because"]);
-        assert_eq!(hold(Reason::Settling), [""; 0], "an expected moment after each member");
+        assert_eq!(
+            hold(Reason::Settling),
+            [""; 0],
+            "an expected moment after each member"
+        );
         assert_eq!(hold(Reason::NoLeader), ["waiting: because"]);
     }
 }

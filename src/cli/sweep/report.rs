@@ -23,7 +23,16 @@ pub(super) fn text(record: &RunRecord) -> String {
     if !record.members.is_empty() {
         let rows: Vec<_> = record.members.iter().map(row).collect();
         text.push_str(&table(
-            ["MEMBER", "ROLE", "OUTCOME", "BEFORE", "AFTER", "RECLAIMED", "TOOK", "REASON"],
+            [
+                "MEMBER",
+                "ROLE",
+                "OUTCOME",
+                "BEFORE",
+                "AFTER",
+                "RECLAIMED",
+                "TOOK",
+                "REASON",
+            ],
             &rows,
         ));
         text.push('\n');
@@ -32,8 +41,15 @@ pub(super) fn text(record: &RunRecord) -> String {
         text.push_str(&format!("{}\n", leadership(record, transfer)));
     }
     for disarm in &record.disarms {
-        let state = if disarm.gone { "disarmed" } else { "still armed" };
-        text.push_str(&format!("alarm: NOSPACE of {} is {state}\n", label(record, disarm.member)));
+        let state = if disarm.gone {
+            "disarmed"
+        } else {
+            "still armed"
+        };
+        text.push_str(&format!(
+            "alarm: NOSPACE of {} is {state}\n",
+            label(record, disarm.member)
+        ));
     }
     text.push_str(&result(record));
     text.push('\n');
@@ -66,7 +82,11 @@ pub(super) fn result(record: &RunRecord) -> String {
         Exit::Failed | Exit::Usage => "failed",
     };
     match &record.result {
-        Some(note) => format!("{word} ({}): {}", note.reason, super::args::in_flags(&note.message)),
+        Some(note) => format!(
+            "{word} ({}): {}",
+            note.reason,
+            super::args::in_flags(&note.message)
+        ),
         None => word.to_owned(),
     }
 }

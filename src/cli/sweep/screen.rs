@@ -24,7 +24,9 @@ impl Screen {
         let style = ProgressStyle::with_template("{spinner} {pos}/{len} {msg} ({elapsed})");
         match style {
             Ok(style) if stderr().is_terminal() => {
-                let bar = ProgressBar::new(0).with_style(style).with_message("looking at the cluster");
+                let bar = ProgressBar::new(0)
+                    .with_style(style)
+                    .with_message("looking at the cluster");
                 bar.enable_steady_tick(TICK);
                 Screen::Terminal(bar)
             }

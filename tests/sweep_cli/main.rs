@@ -1,0 +1,8 @@
+//! `defragd sweep` against real etcd servers.
+
+mod access;
+mod healthy;
+mod interrupted;
+mod nospace;
+mod refused;
+mod running;
