@@ -1,5 +1,7 @@
 //! The log: one line an event on standard error, as text or JSON.
 
+use std::io::IsTerminal;
+
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -24,7 +26,10 @@ pub enum LogError {
 
 /// Whether [`init`] would take the level.
 pub(crate) fn check_level(level: &str) -> Result<(), String> {
-    EnvFilter::builder().parse(level).map(drop).map_err(|error| error.to_string())
+    EnvFilter::builder()
+        .parse(level)
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Sends the log to standard error. `level` is a level, or directives such as
@@ -35,8 +40,17 @@ pub(crate) fn check_level(level: &str) -> Result<(), String> {
 pub fn init(format: LogFormat, level: &str) -> Result<(), LogError> {
     let filter = EnvFilter::builder()
         .parse(level)
-        .map_err(|error| LogError::Level { level: level.to_owned(), problem: error.to_string() })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        .map_err(|error| LogError::Level {
+            level: level.to_owned(),
+            problem: error.to_string(),
+        })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        // It would complain on standard error, which panics when that is what cannot be written: a log
+        // on a full disk must not end the process.
+        .log_internal_errors(false);
     let done = match format {
         LogFormat::Text => builder.finish().try_init(),
         LogFormat::Json => builder.json().flatten_event(true).finish().try_init(),
