@@ -89,6 +89,7 @@ impl<'a> Scene<'a> {
     /// Says each thing once, when it changes.
     fn tell(&mut self, screen: &mut Screen, status: &Status) {
         let policy = status.policy(POLICY);
+        let stage = self.stage;
         let mut say = |topic: String, key: String, text: String| {
             if self.said.get(&topic) != Some(&key) {
                 screen.event(&text);
@@ -114,42 +115,43 @@ impl<'a> Scene<'a> {
         for run in status.runs() {
             let name = words(&run["metadata"]["name"]);
             let phase = words(&run["status"]["phase"]);
-            say(
+            let list = |field: &str| run["status"][field].as_array().cloned().unwrap_or_default();
+            // What was seen in one glance is told in the order in which it happened.
+            let (at_work, settled): (Vec<_>, Vec<_>) = list("members")
+                .into_iter()
+                .partition(|member| member["outcome"] == "InProgress");
+            let of_member = |member: &Value| {
+                (
+                    format!("turn {name} {}", member["name"]),
+                    words(&member["outcome"]),
+                    format!("member    {} {}", words(&member["name"]), turn(member)),
+                )
+            };
+            let of_transfer = |transfer: &Value| {
+                let from = stage.name_of(&transfer["from"]);
+                let to = stage.name_of(&transfer["to"]);
+                let outcome = words(&transfer["outcome"]);
+                let text = format!("leader    moving leadership from {from} to {to}: {outcome}");
+                (format!("transfer {name} {from}"), outcome, text)
+            };
+            let is_pending = |member: &&Value| member["outcome"] == "Pending";
+            let of_run = (
                 format!("run {name}"),
                 phase.clone(),
                 format!("run       {name} is {phase}"),
             );
-            for transfer in run["status"]["leaderTransfers"]
-                .as_array()
-                .into_iter()
-                .flatten()
-            {
-                let (from, to) = (
-                    self.stage_name(&transfer["from"]),
-                    self.stage_name(&transfer["to"]),
-                );
-                let outcome = words(&transfer["outcome"]);
-                let text = format!("leader    moving leadership from {from} to {to}: {outcome}");
-                say(format!("transfer {name} {from}"), outcome, text);
-            }
-            for member in run["status"]["members"].as_array().into_iter().flatten() {
-                let outcome = words(&member["outcome"]);
-                if outcome == "Pending" {
-                    continue;
-                }
-                let text = format!("member    {} {}", words(&member["name"]), turn(member));
-                say(format!("turn {name} {}", member["name"]), outcome, text);
+            let (first, last) = match phase.as_str() {
+                "Complete" | "Failed" => (None, Some(of_run)),
+                _ => (Some(of_run), None),
+            };
+            let told = settled.iter().filter(|m| !is_pending(m)).map(of_member);
+            let told = first.into_iter().chain(told);
+            let transfers = list("leaderTransfers");
+            let told = told.chain(transfers.iter().map(of_transfer));
+            for (topic, key, text) in told.chain(at_work.iter().map(of_member)).chain(last) {
+                say(topic, key, text);
             }
         }
-    }
-
-    fn stage_name(&self, id: &Value) -> String {
-        let id = id.as_str().unwrap_or_default();
-        let members = self.stage.cluster.members();
-        let known = members
-            .iter()
-            .find(|member| format!("{:x}", member.id()) == id);
-        known.map_or(id.to_owned(), |member| member.name().to_owned())
     }
 
     fn table(&self, status: &Status, value: Option<f64>) -> Vec<String> {

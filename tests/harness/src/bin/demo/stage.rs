@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use defragd_harness::{Cluster, Defragd, Etcd, Prometheus, PrometheusServer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::screen::Screen;
@@ -93,6 +93,16 @@ impl Stage {
             prometheus,
             cluster,
         })
+    }
+
+    /// The name of the member with this id, as status writes ids.
+    pub(crate) fn name_of(&self, id: &Value) -> String {
+        let id = id.as_str().unwrap_or_default();
+        let members = self.cluster.members();
+        let known = members
+            .iter()
+            .find(|member| format!("{:x}", member.id()) == id);
+        known.map_or(id.to_owned(), |member| member.name().to_owned())
     }
 
     /// What the reader can do next.
