@@ -107,6 +107,7 @@ fn member() -> impl Strategy<Value = MemberRecord> {
 fn compaction() -> impl Strategy<Value = CompactionRecord> {
     let state = prop_oneof![
         Just(CompactionState::InProgress),
+        Just(CompactionState::Flushing),
         Just(CompactionState::Settling),
         Just(CompactionState::Done),
         Just(CompactionState::Skipped),

@@ -341,6 +341,10 @@ pub struct CompactionRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompactionState {
     InProgress,
+    /// Answered. Members show what was freed only after a later commit, which an
+    /// idle cluster may not have for long: the last revision is compacted
+    /// separately to make one.
+    Flushing,
     /// Answered; the members' in-use sizes are still moving.
     Settling,
     Done,
@@ -352,6 +356,7 @@ impl CompactionState {
     pub const fn as_str(self) -> &'static str {
         match self {
             CompactionState::InProgress => "InProgress",
+            CompactionState::Flushing => "Flushing",
             CompactionState::Settling => "Settling",
             CompactionState::Done => "Done",
             CompactionState::Skipped => "Skipped",

@@ -173,13 +173,21 @@ async fn cannot_evaluate<H: Host>(
         next_eligible: None,
         ..view.state.clone()
     };
-    report(shared, view, &state, &note).await
+    report(shared, view, &state, &note, None).await
 }
 
 struct Readings {
     primary: Reading,
     fallback: Option<Reading>,
     emergency: Option<String>,
+}
+
+impl Readings {
+    /// The number that decided, for the metrics; the status keeps a coarser one.
+    fn value(&self, by_fallback: bool) -> Option<f64> {
+        let fallback = self.fallback.as_ref().filter(|_| by_fallback);
+        fallback.unwrap_or(&self.primary).value
+    }
 }
 
 /// Asks the signal, and the members where the answer makes that necessary.
@@ -267,17 +275,18 @@ async fn conclude<H: Host>(
     ready: &Note,
 ) -> Result<Decision, HostError> {
     let decision = decide_now(shared, view, policy, readings);
+    let value = readings.value(decision.state.fallback_active);
     if decision.create.is_none() {
-        report(shared, view, &decision.state, ready).await?;
+        report(shared, view, &decision.state, ready, value).await?;
         return Ok(decision);
     }
     let _creating = shared.creating.lock().await;
     let mut decision = decide_now(shared, view, policy, readings);
     // The episode that the run's name is made of is stored before the run.
-    report(shared, view, &decision.state, ready).await?;
+    report(shared, view, &decision.state, ready, value).await?;
     if let Some(run) = decision.create.clone() {
         let state = create(shared, view, policy, decision.state.clone(), &run).await;
-        report(shared, view, &state, ready).await?;
+        report(shared, view, &state, ready, value).await?;
         decision.state = state;
     }
     Ok(decision)
@@ -372,9 +381,13 @@ async fn report<H: Host>(
     view: &PolicyView,
     state: &ClusterState,
     ready: &Note,
+    value: Option<f64>,
 ) -> Result<(), HostError> {
     announce(shared, view, state);
-    shared.base.telemetry.policy_evaluated(&view.key, state);
+    shared
+        .base
+        .telemetry
+        .policy_evaluated(&view.key, state, value);
     let report = PolicyReport {
         generation: view.generation,
         state: state.clone(),

@@ -152,6 +152,14 @@ impl CallError {
         self
     }
 
+    /// Whether etcd refused because the revision is compacted already.
+    pub(super) fn says_compacted(&self) -> bool {
+        self.kind == CallErrorKind::Refused(Code::OutOfRange)
+            && self
+                .message
+                .contains("required revision has been compacted")
+    }
+
     /// Whether the call may have been executed, now or later.
     pub fn outcome_unknown(&self) -> bool {
         self.kind == CallErrorKind::Unknown

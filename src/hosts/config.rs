@@ -29,7 +29,11 @@ pub struct Config {
 impl Default for Config {
     /// No sources: policies can ask probes only.
     fn default() -> Self {
-        Config { sources: Vec::new(), limits: Limits::default(), log: LogConfig::default() }
+        Config {
+            sources: Vec::new(),
+            limits: Limits::default(),
+            log: LogConfig::default(),
+        }
     }
 }
 
@@ -45,7 +49,10 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { runs_per_hour: None, shutdown_timeout: DEFAULT_SHUTDOWN_TIMEOUT }
+        Limits {
+            runs_per_hour: None,
+            shutdown_timeout: DEFAULT_SHUTDOWN_TIMEOUT,
+        }
     }
 }
 
@@ -59,14 +66,19 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        LogConfig { format: LogFormat::Text, level: DEFAULT_LEVEL.to_owned() }
+        LogConfig {
+            format: LogFormat::Text,
+            level: DEFAULT_LEVEL.to_owned(),
+        }
     }
 }
 
 /// Why the administrator's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("the configuration {path:?} cannot be read: {source}; give the path of a readable file")]
+    #[error(
+        "the configuration {path:?} cannot be read: {source}; give the path of a readable file"
+    )]
     Unreadable {
         path: PathBuf,
         #[source]
@@ -74,7 +86,11 @@ pub enum ConfigError {
     },
     /// The position is part of the problem's text where it is known.
     #[error("{path}: {field}{problem}", path = path.display(), field = Field(field))]
-    Invalid { path: PathBuf, field: String, problem: String },
+    Invalid {
+        path: PathBuf,
+        field: String,
+        problem: String,
+    },
 }
 
 /// A field before its problem, or nothing.
@@ -82,7 +98,11 @@ struct Field<'a>(&'a str);
 
 impl fmt::Display for Field<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() || self.0 == "." { Ok(()) } else { write!(f, "{}: ", self.0) }
+        if self.0.is_empty() || self.0 == "." {
+            Ok(())
+        } else {
+            write!(f, "{}: ", self.0)
+        }
     }
 }
 
@@ -115,8 +135,10 @@ impl Config {
     /// With the file, the line where it is known, the field, the value, and the
     /// remedy. A value that might be a secret is not repeated.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
         Config::parse(path, &text)
     }
 
@@ -125,30 +147,55 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        let invalid = |field: String, problem: String| ConfigError::Invalid { path: path.to_owned(), field, problem };
-        let nothing = text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+        let invalid = |field: String, problem: String| ConfigError::Invalid {
+            path: path.to_owned(),
+            field,
+            problem,
+        };
+        let nothing = text
+            .lines()
+            .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
         let written: Written = if nothing {
             Written::default()
         } else {
-            serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text))
-                .map_err(|error| invalid(error.path().to_string(), discreet(&error.inner().to_string())))?
+            serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(
+                |error| {
+                    invalid(
+                        error.path().to_string(),
+                        discreet(&error.inner().to_string()),
+                    )
+                },
+            )?
         };
-        let Written { sources, limits, log } = written;
+        let Written {
+            sources,
+            limits,
+            log,
+        } = written;
         let sources = crate::signals::config::validate(sources)
-            .map_err(|error| invalid(error.field.clone(), error.problem.clone()))?;
+            .map_err(|error| invalid(error.field, error.problem))?;
         let shutdown_timeout = match &limits.shutdown_timeout {
             None => DEFAULT_SHUTDOWN_TIMEOUT,
-            Some(text) => timeout(text).map_err(|problem| invalid("limits.shutdownTimeout".to_owned(), problem))?,
+            Some(text) => timeout(text)
+                .map_err(|problem| invalid("limits.shutdownTimeout".to_owned(), problem))?,
         };
         let level = log.level.unwrap_or_else(|| DEFAULT_LEVEL.to_owned());
         crate::telemetry::logs::check_level(&level).map_err(|problem| {
-            let problem = format!("{level:?} is not a level ({problem}); write error, warn, info, debug or trace");
+            let problem = format!(
+                "{level:?} is not a level ({problem}); write error, warn, info, debug or trace"
+            );
             invalid("log.level".to_owned(), problem)
         })?;
         Ok(Config {
             sources,
-            limits: Limits { runs_per_hour: limits.runs_per_hour, shutdown_timeout },
-            log: LogConfig { format: log.format, level },
+            limits: Limits {
+                runs_per_hour: limits.runs_per_hour,
+                shutdown_timeout,
+            },
+            log: LogConfig {
+                format: log.format,
+                level,
+            },
         })
     }
 }
@@ -157,7 +204,9 @@ fn timeout(text: &str) -> Result<Duration, String> {
     let duration = duration::parse(text).map_err(|error| error.to_string())?;
     let wait = duration.unsigned_abs();
     if wait < Duration::from_secs(1) || wait > Duration::from_secs(600) {
-        return Err(format!("{text:?} is not between 1s and 10m; write a duration such as \"20s\""));
+        return Err(format!(
+            "{text:?} is not between 1s and 10m; write a duration such as \"20s\""
+        ));
     }
     Ok(wait)
 }
@@ -165,7 +214,9 @@ fn timeout(text: &str) -> Result<Duration, String> {
 /// Takes values out of a deserializer's words: `invalid type: string "hunter2"`
 /// could tell a password that stands in the wrong place.
 fn discreet(message: &str) -> String {
-    let Some(start) = message.find("string \"") else { return message.to_owned() };
+    let Some(start) = message.find("string \"") else {
+        return message.to_owned();
+    };
     let rest = &message[start..];
     match rest.rfind("\", expected") {
         Some(end) => format!("{}a text{}", &message[..start], &rest[end + 1..]),
@@ -185,7 +236,10 @@ mod tests {
     fn nothing_means_defaults() {
         for text in ["", "# only a comment\n", "{}"] {
             let config = parse(text).unwrap();
-            assert_eq!((config.sources.len(), config.limits, config.log), (0, Limits::default(), LogConfig::default()));
+            assert_eq!(
+                (config.sources.len(), config.limits, config.log),
+                (0, Limits::default(), LogConfig::default())
+            );
         }
     }
 
@@ -199,24 +253,42 @@ mod tests {
         assert_eq!(config.sources[0].name, "main");
         assert_eq!(config.limits.runs_per_hour, NonZeroU32::new(4));
         assert_eq!(config.limits.shutdown_timeout, Duration::from_secs(30));
-        assert_eq!(config.log, LogConfig { format: LogFormat::Json, level: "warn,defragd=debug".to_owned() });
+        assert_eq!(
+            config.log,
+            LogConfig {
+                format: LogFormat::Json,
+                level: "warn,defragd=debug".to_owned()
+            }
+        );
     }
 
     #[test]
     fn bad_input_names_file_field_and_remedy() {
         let cases = [
-            ("sourcez: []", "defragd.yaml: sourcez: unknown field `sourcez`, expected one of `sources`, `limits`, `log`"),
+            (
+                "sourcez: []",
+                "defragd.yaml: sourcez: unknown field `sourcez`, expected one of `sources`, `limits`, `log`",
+            ),
             ("limits: {runsPerHour: 0}", "limits.runsPerHour"),
             ("limits: {shutdownTimeout: 0s}", "limits.shutdownTimeout"),
             ("limits: {shutdownTimeout: 1h}", "not between 1s and 10m"),
             ("log: {format: xml}", "log.format"),
-            ("log: {level: 'a=b=c'}", "write error, warn, info, debug or trace"),
-            ("sources: [{name: a, prometheus: {url: 'ftp://x'}}]", "sources[0].prometheus.url"),
+            (
+                "log: {level: 'a=b=c'}",
+                "write error, warn, info, debug or trace",
+            ),
+            (
+                "sources: [{name: a, prometheus: {url: 'ftp://x'}}]",
+                "sources[0].prometheus.url",
+            ),
             ("sources: [", "line"),
         ];
         for (text, part) in cases {
             let error = parse(text).unwrap_err();
-            assert!(error.starts_with("defragd.yaml: ") && error.contains(part), "{text}: {error}");
+            assert!(
+                error.starts_with("defragd.yaml: ") && error.contains(part),
+                "{text}: {error}"
+            );
         }
     }
 

@@ -24,7 +24,9 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Serves until the token is cancelled.
 pub async fn serve(listener: TcpListener, telemetry: Arc<Telemetry>, stop: CancellationToken) {
-    let served = axum::serve(listener, router(telemetry)).with_graceful_shutdown(stop.cancelled_owned()).await;
+    let served = axum::serve(listener, router(telemetry))
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await;
     if let Err(error) = served {
         tracing::error!(%error, "serving metrics and health ended");
     }
@@ -57,6 +59,10 @@ async fn ready(State(telemetry): State<Arc<Telemetry>>) -> Response {
     if telemetry.is_ready() {
         "ok\n".into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the state and the objects have not been read yet\n").into_response()
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the state and the objects have not been read yet\n",
+        )
+            .into_response()
     }
 }

@@ -149,7 +149,12 @@ pub(super) struct MemberNumbers {
 /// The quota, unless it is etcd's default taken for want of a better number.
 pub(super) fn known_quota(quota: Quota) -> Option<u64> {
     match quota {
-        Quota::Known { source: QuotaSource::Default, .. } | Quota::None | Quota::Unknown => None,
+        Quota::Known {
+            source: QuotaSource::Default,
+            ..
+        }
+        | Quota::None
+        | Quota::Unknown => None,
         Quota::Known { bytes, .. } => Some(bytes),
     }
 }
@@ -166,7 +171,23 @@ pub(super) struct Histogram {
 impl Histogram {
     pub(super) fn new(bounds: &[f64]) -> Self {
         let bounds = bounds.iter().copied().chain([f64::INFINITY]);
-        Histogram { buckets: bounds.map(|bound| (bound, 0)).collect(), ..Histogram::default() }
+        Histogram {
+            buckets: bounds.map(|bound| (bound, 0)).collect(),
+            ..Histogram::default()
+        }
+    }
+
+    fn value(&self) -> Value<'_> {
+        let Histogram {
+            sum,
+            count,
+            buckets,
+        } = self;
+        Value::Histogram {
+            sum: *sum,
+            count: *count,
+            buckets,
+        }
     }
 
     pub(super) fn observe(&mut self, value: f64) {
@@ -215,7 +236,8 @@ impl Writer<'_, '_> {
         }
         let unit = metric.unit.map(|unit| Unit::Other(unit.to_owned()));
         let mut encoder =
-            self.encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), metric.kind)?;
+            self.encoder
+                .encode_descriptor(metric.name, metric.help, unit.as_ref(), metric.kind)?;
         for (labels, value) in series {
             let encoder = encoder.encode_family(&labels)?;
             value.encode(encoder)?;
@@ -227,7 +249,8 @@ impl Writer<'_, '_> {
     fn single(&mut self, metric: &Metric, value: Value<'_>) -> Done {
         let unit = metric.unit.map(|unit| Unit::Other(unit.to_owned()));
         let encoder =
-            self.encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), metric.kind)?;
+            self.encoder
+                .encode_descriptor(metric.name, metric.help, unit.as_ref(), metric.kind)?;
         value.encode(encoder)
     }
 }
@@ -235,7 +258,11 @@ impl Writer<'_, '_> {
 enum Value<'a> {
     Gauge(f64),
     Counter(u64),
-    Histogram { sum: f64, count: u64, buckets: &'a [(f64, u64)] },
+    Histogram {
+        sum: f64,
+        count: u64,
+        buckets: &'a [(f64, u64)],
+    },
 }
 
 impl Value<'_> {
@@ -243,14 +270,19 @@ impl Value<'_> {
         match self {
             Value::Gauge(value) => encoder.encode_gauge(&value),
             Value::Counter(value) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
-            Value::Histogram { sum, count, buckets } => {
-                encoder.encode_histogram::<NoLabelSet>(sum, count, buckets, None)
-            }
+            Value::Histogram {
+                sum,
+                count,
+                buckets,
+            } => encoder.encode_histogram::<NoLabelSet>(sum, count, buckets, None),
         }
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a sample is a float; nobody compares these exactly")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a sample is a float; nobody compares these exactly"
+)]
 fn bytes(value: u64) -> Value<'static> {
     Value::Gauge(value as f64)
 }
@@ -276,7 +308,9 @@ impl Collector for Scrape {
         encoder
             .encode_descriptor(BUILD.name, BUILD.help, None, BUILD.kind)?
             .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
-        let mut out = Writer { encoder: &mut encoder };
+        let mut out = Writer {
+            encoder: &mut encoder,
+        };
         self.policies(&mut out)?;
         self.runs(&mut out)?;
         self.targets(&mut out)?;
@@ -289,18 +323,27 @@ impl Scrape {
     fn policies(&self, out: &mut Writer<'_, '_>) -> Done {
         let policies = || {
             self.numbers.policies.iter().map(|(key, numbers)| {
-                ([("namespace", key.namespace.as_str()), ("name", key.name.as_str())], numbers)
+                (
+                    [
+                        ("namespace", key.namespace.as_str()),
+                        ("name", key.name.as_str()),
+                    ],
+                    numbers,
+                )
             })
         };
         out.metric(
             &SIGNAL_STATE,
-            policies().filter_map(|(labels, numbers)| Some((labels, numbers.signal?))).flat_map(
-                |([namespace, name], current)| {
+            policies()
+                .filter_map(|(labels, numbers)| Some((labels, numbers.signal?)))
+                .flat_map(|([namespace, name], current)| {
                     STATES.map(|state| {
-                        ([namespace, name, ("state", state.as_str())], flag(state == current))
+                        (
+                            [namespace, name, ("state", state.as_str())],
+                            flag(state == current),
+                        )
                     })
-                },
-            ),
+                }),
         )?;
         out.metric(
             &DECISION,
@@ -309,16 +352,24 @@ impl Scrape {
                 Some(([namespace, name, ("reason", reason)], Value::Gauge(1.0)))
             }),
         )?;
-        let mut each = |metric: &Metric, value: &dyn Fn(&PolicyNumbers) -> Option<Value<'static>>| {
-            out.metric(metric, policies().filter_map(|(labels, numbers)| Some((labels, value(numbers)?))))
-        };
+        let mut each =
+            |metric: &Metric, value: &dyn Fn(&PolicyNumbers) -> Option<Value<'static>>| {
+                out.metric(
+                    metric,
+                    policies().filter_map(|(labels, numbers)| Some((labels, value(numbers)?))),
+                )
+            };
         each(&SIGNAL_VALUE, &|n| n.value.map(Value::Gauge))?;
         each(&FIRING_SINCE, &|n| n.firing_since.map(time))?;
         each(&NEXT_ELIGIBLE, &|n| n.next_eligible.map(time))?;
         each(&LAST_RUN, &|n| n.last_run.map(time))?;
         each(&LAST_SUCCESS, &|n| n.last_success.map(time))?;
-        each(&BACKOFF_LEVEL, &|n| Some(Value::Gauge(f64::from(n.backoff_level))))?;
-        each(&FAILURE_LEVEL, &|n| Some(Value::Gauge(f64::from(n.failure_level))))?;
+        each(&BACKOFF_LEVEL, &|n| {
+            Some(Value::Gauge(f64::from(n.backoff_level)))
+        })?;
+        each(&FAILURE_LEVEL, &|n| {
+            Some(Value::Gauge(f64::from(n.failure_level)))
+        })?;
         each(&FALLBACK, &|n| Some(flag(n.fallback)))
     }
 
@@ -327,12 +378,14 @@ impl Scrape {
         out.metric(
             &RUNS,
             runs.map(|((outcome, reason), count)| {
-                ([("outcome", *outcome), ("reason", reason.as_str())], Value::Counter(*count))
+                (
+                    [("outcome", *outcome), ("reason", reason.as_str())],
+                    Value::Counter(*count),
+                )
             }),
         )?;
         out.single(&RECLAIMED, Value::Counter(self.numbers.reclaimed))?;
-        let Histogram { sum, count, buckets } = &self.numbers.member_seconds;
-        out.single(&MEMBER_SECONDS, Value::Histogram { sum: *sum, count: *count, buckets })
+        out.single(&MEMBER_SECONDS, self.numbers.member_seconds.value())
     }
 
     fn targets(&self, out: &mut Writer<'_, '_>) -> Done {
@@ -340,28 +393,37 @@ impl Scrape {
         out.metric(
             &OBSERVED,
             targets.map(|(key, (at, _))| {
-                ([("namespace", key.namespace.as_str()), ("name", key.name.as_str())], time(*at))
+                (
+                    [
+                        ("namespace", key.namespace.as_str()),
+                        ("name", key.name.as_str()),
+                    ],
+                    time(*at),
+                )
             }),
         )?;
         let members = || {
             self.numbers.targets.iter().flat_map(|(key, (_, members))| {
-                members.iter().map(move |member| (key, member.id.to_string(), member))
+                members
+                    .iter()
+                    .map(move |member| (key, member.id.to_string(), member))
             })
         };
-        let mut each = |metric: &Metric, value: &dyn Fn(&MemberNumbers) -> Option<Value<'static>>| {
-            out.metric(
-                metric,
-                members().filter_map(|(key, id, member)| {
-                    let labels = vec![
-                        ("namespace", key.namespace.clone()),
-                        ("name", key.name.clone()),
-                        ("member", member.name.clone()),
-                        ("member_id", id),
-                    ];
-                    Some((labels, value(member)?))
-                }),
-            )
-        };
+        let mut each =
+            |metric: &Metric, value: &dyn Fn(&MemberNumbers) -> Option<Value<'static>>| {
+                out.metric(
+                    metric,
+                    members().filter_map(|(key, id, member)| {
+                        let labels = vec![
+                            ("namespace", key.namespace.clone()),
+                            ("name", key.name.clone()),
+                            ("member", member.name.clone()),
+                            ("member_id", id),
+                        ];
+                        Some((labels, value(member)?))
+                    }),
+                )
+            };
         each(&MEMBER_UP, &|m| Some(flag(m.up)))?;
         each(&MEMBER_DB_SIZE, &|m| m.db_size.map(bytes))?;
         each(&MEMBER_IN_USE, &|m| m.in_use.map(bytes))?;
@@ -390,42 +452,57 @@ impl Scrape {
             &SOURCE_REQUESTS,
             self.sources.iter().flat_map(|(source, stats)| {
                 stats.requests.iter().map(move |(code, count)| {
-                    ([("source", source.as_str()), ("code", code.as_str())], Value::Counter(*count))
+                    (
+                        [("source", source.as_str()), ("code", code.as_str())],
+                        Value::Counter(*count),
+                    )
                 })
             }),
         )?;
         out.metric(
             &SOURCE_SHARED,
-            self.sources
-                .iter()
-                .map(|(source, stats)| ([("source", source.as_str())], Value::Counter(stats.shared))),
+            self.sources.iter().map(|(source, stats)| {
+                ([("source", source.as_str())], Value::Counter(stats.shared))
+            }),
         )?;
-        let histograms: Vec<(&str, f64, u64, Vec<(f64, u64)>)> = self
+        let histograms: Vec<(&str, Histogram)> = self
             .sources
             .iter()
             .map(|(source, stats)| {
                 let bounds = LATENCY_BUCKETS.into_iter().chain([f64::INFINITY]);
-                let buckets = bounds.zip(stats.latency.buckets).collect();
-                (source.as_str(), stats.latency.sum_seconds, stats.latency.count, buckets)
+                let histogram = Histogram {
+                    sum: stats.latency.sum_seconds,
+                    count: stats.latency.count,
+                    buckets: bounds.zip(stats.latency.buckets).collect(),
+                };
+                (source.as_str(), histogram)
             })
             .collect();
         out.metric(
             &SOURCE_SECONDS,
-            histograms.iter().map(|(source, sum, count, buckets)| {
-                ([("source", *source)], Value::Histogram { sum: *sum, count: *count, buckets })
-            }),
+            histograms
+                .iter()
+                .map(|(source, histogram)| ([("source", *source)], histogram.value())),
         )
     }
 
     fn process(&self, out: &mut Writer<'_, '_>) -> Done {
         let errors = self.numbers.errors.iter();
-        out.metric(&ERRORS, errors.map(|(what, count)| ([("what", *what)], Value::Counter(*count))))?;
-        let writes = [("done", self.numbers.writes_done), ("failed", self.numbers.writes_failed)];
+        out.metric(
+            &ERRORS,
+            errors.map(|(what, count)| ([("what", *what)], Value::Counter(*count))),
+        )?;
+        let writes = [
+            ("done", self.numbers.writes_done),
+            ("failed", self.numbers.writes_failed),
+        ];
         out.metric(
             &STATE_WRITES,
             writes.map(|(result, count)| ([("result", result)], Value::Counter(count))),
         )?;
-        self.numbers.last_round.map_or(Ok(()), |at| out.single(&LAST_ROUND, time(at)))
+        self.numbers
+            .last_round
+            .map_or(Ok(()), |at| out.single(&LAST_ROUND, time(at)))
     }
 }
 

@@ -28,8 +28,9 @@ const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 /// Upper bounds of a member's defragmentation time, in seconds: from an empty
 /// file to the largest that etcd supports on a slow disk.
-const MEMBER_SECONDS: [f64; 12] =
-    [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+const MEMBER_SECONDS: [f64; 12] = [
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
+];
 
 /// defragd's own metrics and health.
 #[derive(Debug)]
@@ -48,11 +49,18 @@ struct Health {
 
 impl Default for Telemetry {
     fn default() -> Self {
-        let numbers = Numbers { member_seconds: Histogram::new(&MEMBER_SECONDS), ..Numbers::default() };
+        let numbers = Numbers {
+            member_seconds: Histogram::new(&MEMBER_SECONDS),
+            ..Numbers::default()
+        };
         Telemetry {
             sources: None,
             numbers: Mutex::new(numbers),
-            health: Mutex::new(Health { started: Instant::now(), ready: false, last_round: None }),
+            health: Mutex::new(Health {
+                started: Instant::now(),
+                ready: false,
+                last_round: None,
+            }),
         }
     }
 }
@@ -60,7 +68,10 @@ impl Default for Telemetry {
 impl Telemetry {
     /// With the counts of these sources.
     pub fn new(sources: Arc<Sources>) -> Self {
-        Telemetry { sources: Some(sources), ..Telemetry::default() }
+        Telemetry {
+            sources: Some(sources),
+            ..Telemetry::default()
+        }
     }
 
     // Numbers under a lock are written one by one; none depends on another.
@@ -72,18 +83,21 @@ impl Telemetry {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A policy was evaluated.
-    pub fn policy_evaluated(&self, policy: &ObjectKey, state: &ClusterState) {
+    /// A policy was evaluated; `value` is what its signal just gave, exactly.
+    pub fn policy_evaluated(&self, policy: &ObjectKey, state: &ClusterState, value: Option<f64>) {
         let mut numbers = self.numbers();
         let last = state.last_run.as_ref();
         let success = last.filter(|run| run.succeeded).map(|run| run.finished_at);
         // What was known of an earlier success stays when the last run failed.
-        let earlier = numbers.policies.get(policy).and_then(|known| known.last_success);
+        let earlier = numbers
+            .policies
+            .get(policy)
+            .and_then(|known| known.last_success);
         numbers.policies.insert(
             policy.clone(),
             PolicyNumbers {
                 signal: state.signal.as_ref().map(|signal| signal.state),
-                value: state.signal.as_ref().and_then(|signal| signal.value),
+                value,
                 decision: state.decision.as_ref().map(|note| note.reason),
                 firing_since: state.firing_since,
                 next_eligible: state.next_eligible,
@@ -105,11 +119,20 @@ impl Telemetry {
     pub fn run_finished(&self, _run: &ObjectKey, record: &RunRecord) {
         let Some(result) = &record.result else { return };
         let mut numbers = self.numbers();
-        *numbers.runs.entry((record.phase.as_str(), result.reason)).or_default() += 1;
+        *numbers
+            .runs
+            .entry((record.phase.as_str(), result.reason))
+            .or_default() += 1;
         numbers.reclaimed += record.reclaimed_bytes();
-        for member in record.members.iter().filter(|m| m.outcome == Outcome::Defragmented) {
+        for member in record
+            .members
+            .iter()
+            .filter(|m| m.outcome == Outcome::Defragmented)
+        {
             if let (Some(started), Some(finished)) = (member.started_at, member.finished_at) {
-                numbers.member_seconds.observe(finished.duration_since(started).as_secs_f64());
+                numbers
+                    .member_seconds
+                    .observe(finished.duration_since(started).as_secs_f64());
             }
         }
     }
@@ -135,7 +158,9 @@ impl Telemetry {
             }
         });
         let members = members.collect();
-        self.numbers().targets.insert(target.clone(), (seen.at, members));
+        self.numbers()
+            .targets
+            .insert(target.clone(), (seen.at, members));
     }
 
     /// The target is gone, and with it its series.
@@ -173,7 +198,11 @@ impl Telemetry {
     pub fn alive(&self) -> Result<(), Stuck> {
         let health = self.health();
         let since = health.last_round.unwrap_or(health.started).elapsed();
-        if since <= STUCK_AFTER { Ok(()) } else { Err(Stuck { since }) }
+        if since <= STUCK_AFTER {
+            Ok(())
+        } else {
+            Err(Stuck { since })
+        }
     }
 
     /// Whether the process does its work.
@@ -186,7 +215,11 @@ impl Telemetry {
     /// # Errors
     /// None in practice: writing to a `String` does not fail.
     pub fn render(&self) -> Result<String, fmt::Error> {
-        let stats = self.sources.as_ref().map(|sources| sources.stats()).unwrap_or_default();
+        let stats = self
+            .sources
+            .as_ref()
+            .map(|sources| sources.stats())
+            .unwrap_or_default();
         let numbers = self.numbers().clone();
         metrics::render(numbers, stats)
     }

@@ -114,15 +114,11 @@ async fn r29_a_compaction_is_physical_when_it_answers() {
     .await
     .unwrap();
 
-    let again = client
+    // What somebody else has compacted already is as good as done.
+    client
         .compact(cluster_id(&cluster), member, revision, LIMIT)
         .await
-        .unwrap_err();
-    assert_eq!(
-        again.kind,
-        CallErrorKind::Refused(Code::OutOfRange),
-        "{again}"
-    );
+        .unwrap();
     let future = client
         .compact(cluster_id(&cluster), member, revision + 99, LIMIT)
         .await;

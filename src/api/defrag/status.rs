@@ -97,7 +97,7 @@ mirror! {
 
 mirror! {
     /// How far the compaction is.
-    CompactionStateStatus = run::CompactionState { InProgress, Settling, Done, Skipped, Failed }
+    CompactionStateStatus = run::CompactionState { InProgress, Flushing, Settling, Done, Skipped, Failed }
 }
 
 mirror! {

@@ -150,7 +150,11 @@ fn compaction(before: &RunRecord, record: &RunRecord, lines: &mut Vec<String>) {
     let Some(compaction) = &record.compaction else {
         return;
     };
-    if before.compaction.as_ref().map(|c| c.state) == Some(compaction.state) {
+    let was = before.compaction.as_ref().map(|c| c.state);
+    // Flushing and settling are one wait for whoever reads along.
+    let waited =
+        was == Some(CompactionState::Flushing) && compaction.state == CompactionState::Settling;
+    if was == Some(compaction.state) || waited {
         return;
     }
     lines.push(match compaction.state {
@@ -160,7 +164,7 @@ fn compaction(before: &RunRecord, record: &RunRecord, lines: &mut Vec<String>) {
                 compaction.revision, compaction.message
             )
         }
-        CompactionState::Settling => {
+        CompactionState::Flushing | CompactionState::Settling => {
             "compaction: waiting until it is physical on every member".to_owned()
         }
         CompactionState::Done => format!("compaction: {}", compaction.message),

@@ -8,9 +8,12 @@ use crate::core::reason::Reason;
 use crate::core::signal::{Reading, SignalState};
 
 use super::{
-    ClusterState, Facts, GAP_TOLERANCE, OnSilence, Origin, Policy, SignalRecord, Verdict, since,
+    ClusterState, Facts, GAP_TOLERANCE, OnSilence, Origin, Policy, SignalRecord, Verdict,
     wants_fallback,
 };
+
+/// The part by which a value has to change to be recorded again.
+const NEWS: f64 = 0.1;
 
 /// True when the age of the newest sample matters: a run has ended, and the next
 /// episode has not begun.
@@ -45,7 +48,7 @@ pub(super) fn effective(
         .as_ref()
         .filter(|_| wants_fallback(policy, state, primary, now));
     state.fallback_active = by_fallback.is_some();
-    let reading = match (by_fallback, silence) {
+    let mut reading = match (by_fallback, silence) {
         (Some(probe), _) => {
             let mut reading = probe.clone();
             reading.message = format!(
@@ -62,30 +65,36 @@ pub(super) fn effective(
         }
         _ => primary.clone(),
     };
-    let sampled_at = match &state.signal {
-        // A time alone is no news: it is kept until something else changes.
-        Some(old)
-            if old.state == reading.state
-                && old.value == reading.value
-                && old.message == reading.message =>
-        {
-            old.sampled_at
-        }
-        _ => reading.sampled_at,
+    let origin = if by_fallback.is_some() {
+        Origin::Fallback
+    } else {
+        Origin::Primary
     };
-    state.signal = Some(SignalRecord {
-        state: reading.state,
-        reason: reading.reason,
-        value: reading.value,
-        message: reading.message.clone(),
-        sampled_at,
-        origin: if by_fallback.is_some() {
-            Origin::Fallback
-        } else {
-            Origin::Primary
-        },
-    });
+    match &state.signal {
+        Some(old) if no_news(old, &reading, origin) => reading.message.clone_from(&old.message),
+        _ => {
+            state.signal = Some(SignalRecord {
+                state: reading.state,
+                reason: reading.reason,
+                value: reading.value,
+                message: reading.message.clone(),
+                sampled_at: reading.sampled_at,
+                origin,
+            });
+        }
+    }
     reading
+}
+
+/// A value that only wobbles, or a later time, is no news for the status: it would be
+/// written at every evaluation. The metrics have every value.
+fn no_news(old: &SignalRecord, reading: &Reading, origin: Origin) -> bool {
+    let same = (old.state, old.reason, old.origin) == (reading.state, reading.reason, origin);
+    same && match (old.value, reading.value) {
+        (Some(was), Some(is)) => (was - is).abs() <= was.abs() * NEWS,
+        (None, None) => old.message == reading.message,
+        _ => false,
+    }
 }
 
 /// Moves the episode on by one reading.
@@ -166,8 +175,8 @@ pub(super) fn verdict(
             if let Some(since_failing) = state.failing_since {
                 message = match (&policy.fallback, policy.on_silence(reading)) {
                     (Some(fallback), Some(OnSilence::Fallback)) => format!(
-                        "{message}; failing for {}, the fallback decides after {}",
-                        since(since_failing, now),
+                        "{message}; failing since {}, the fallback decides after {}",
+                        since_failing,
                         duration::format(fallback.after)
                     ),
                     _ => message,

@@ -15,7 +15,6 @@ mod tests;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::duration;
 use super::name;
 use super::quantity::human_bytes;
 use super::reason::Reason;
@@ -390,8 +389,4 @@ pub fn created(
 /// `reclaimed 1.2 GiB` for messages about a finished run.
 fn gave_back(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "an unknown amount".to_owned(), human_bytes)
-}
-
-fn since(at: Timestamp, now: Timestamp) -> String {
-    duration::human(now.duration_since(at))
 }

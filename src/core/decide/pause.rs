@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::core::duration;
 use crate::core::reason::Reason;
 
-use super::{Backoff, ClusterState, FAILURE_BACKOFF_BASE, Policy, gave_back, since};
+use super::{Backoff, ClusterState, FAILURE_BACKOFF_BASE, Policy, gave_back};
 
 pub(super) struct Pause {
     pub(super) reason: Reason,
@@ -43,21 +43,22 @@ pub(super) fn after_last_run(
     if until <= now {
         return None;
     }
-    let left = duration::human(until.duration_since(now));
-    let ago = since(finished, now);
+    // Absolute times: a message that changes with the clock would be written at
+    // each evaluation.
     let wait = duration::format(wait);
     let message = match reason {
         Reason::FailureBackingOff => format!(
-            "run {} failed {ago} ago ({}), failure {} in a row; waiting {wait}, {left} left",
+            "run {} failed at {finished} ({}), failure {} in a row; waiting {wait}, until {until}",
             last.name, last.reason, state.failure_level
         ),
         Reason::BackingOff => format!(
-            "run {} ended {ago} ago and gave back {}, less than backoff.minReclaim; waiting {wait}, {left} left",
+            "run {} ended at {finished} and gave back {}, less than backoff.minReclaim; \
+             waiting {wait}, until {until}",
             last.name,
             gave_back(last.reclaimed)
         ),
         _ => format!(
-            "run {} ended {ago} ago and gave back {}; cooldown is {wait}, {left} left",
+            "run {} ended at {finished} and gave back {}; the cooldown of {wait} ends at {until}",
             last.name,
             gave_back(last.reclaimed)
         ),

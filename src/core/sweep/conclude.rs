@@ -96,20 +96,21 @@ fn compaction(record: &mut RunRecord, result: &ActResult, now: Timestamp) {
     let Some(compaction) = &mut record.compaction else {
         return;
     };
-    match result {
-        ActResult::Done => {
-            compaction.state = CompactionState::Settling;
-            compaction.at = now;
+    compaction.at = now;
+    match (compaction.state, result) {
+        (CompactionState::InProgress, ActResult::Done) => {
+            compaction.state = CompactionState::Flushing;
             compaction.message.clear();
         }
-        ActResult::Refused(note) | ActResult::NotSent(note) | ActResult::Unknown(note) => {
+        // What counts was compacted before; this one only makes it show.
+        (CompactionState::Flushing, _) => compaction.state = CompactionState::Settling,
+        (_, ActResult::Done) => {}
+        (_, ActResult::Refused(note) | ActResult::NotSent(note) | ActResult::Unknown(note)) => {
             compaction.message.clone_from(&note.message);
             // Compaction of one revision can be asked for again without harm.
-            if compaction.attempts as usize >= MAX_TRANSFERS
-                || note.reason == Reason::PermissionDenied
-            {
+            let enough = compaction.attempts as usize >= MAX_TRANSFERS;
+            if enough || note.reason == Reason::PermissionDenied {
                 compaction.state = CompactionState::Failed;
-                compaction.at = now;
             }
         }
     }

@@ -40,16 +40,11 @@ pub(super) struct Turn {
 /// Compaction before the first member. `Some` while it is not settled.
 pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -> Option<Step> {
     let keep = spec.keep_revisions.filter(|_| !spec.dry_run)?;
-    let state = record.compaction.as_ref().map(|c| c.state);
-    match state {
+    match record.compaction.as_ref().map(|c| c.state) {
         None => {
-            let (leader, status) = leader(seen)?;
+            let (_, status) = leader(seen)?;
             let keep = i64::try_from(keep).unwrap_or(i64::MAX);
             let revision = status.revision.saturating_sub(keep);
-            let message = format!(
-                "the store is at revision {}, {keep} are kept",
-                status.revision
-            );
             let nothing = revision < 1;
             record.compaction = Some(CompactionRecord {
                 revision: revision.max(0),
@@ -58,28 +53,36 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
                 } else {
                     CompactionState::InProgress
                 },
-                attempts: u32::from(!nothing),
-                message,
+                attempts: 0,
+                message: format!(
+                    "the store is at revision {}, {keep} are kept",
+                    status.revision
+                ),
                 at: seen.at,
             });
-            (!nothing).then_some(Step::Act(Act::Compact {
-                member: leader.id,
-                revision,
-            }))
+            if nothing {
+                None
+            } else {
+                ask_to_compact(record, seen, 1)
+            }
         }
         Some(CompactionState::InProgress) => {
-            let (leader, _) = leader(seen)?;
             let compaction = record.compaction.as_mut()?;
             if compaction.attempts as usize >= MAX_TRANSFERS {
                 compaction.state = CompactionState::Failed;
                 return compact(spec, record, seen);
             }
-            compaction.attempts += 1;
-            compaction.at = seen.at;
-            Some(Step::Act(Act::Compact {
-                member: leader.id,
-                revision: compaction.revision,
-            }))
+            ask_to_compact(record, seen, 1)
+        }
+        Some(CompactionState::Flushing) => {
+            // The commit of the first compaction has to be over.
+            let sizes = in_use(seen);
+            if record.transient.in_use_seen != sizes {
+                record.transient.in_use_seen = sizes;
+                return Some(wait_for_compaction());
+            }
+            record.transient.in_use_seen.clear();
+            ask_to_compact(record, seen, 0)
         }
         Some(CompactionState::Settling) => settle_compaction(spec, record, seen),
         Some(CompactionState::Failed) => {
@@ -99,12 +102,34 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
     }
 }
 
+/// Asks the leader to compact all but the last `short` of the revisions.
+fn ask_to_compact(record: &mut RunRecord, seen: &Observation, short: i64) -> Option<Step> {
+    let (leader, _) = leader(seen)?;
+    let compaction = record.compaction.as_mut()?;
+    compaction.attempts += 1;
+    compaction.at = seen.at;
+    let revision = (compaction.revision - short).max(1);
+    Some(Step::Act(Act::Compact {
+        member: leader.id,
+        revision,
+    }))
+}
+
+fn wait_for_compaction() -> Step {
+    let message = "waiting until the compaction is physical on every member";
+    observe(COMPACTION_PAUSE, Reason::Compacting, message)
+}
+
+fn in_use(seen: &Observation) -> Vec<(MemberId, Option<u64>)> {
+    statuses(seen)
+        .map(|(m, s)| (m.id, s.db_size_in_use))
+        .collect()
+}
+
 /// Members other than the one asked compact on their own time: wait until no
 /// in-use size moves between two looks.
 fn settle_compaction(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -> Option<Step> {
-    let sizes: Vec<_> = statuses(seen)
-        .map(|(m, s)| (m.id, s.db_size_in_use))
-        .collect();
+    let sizes = in_use(seen);
     let still = !sizes.is_empty() && record.transient.in_use_seen == sizes;
     record.transient.in_use_seen = sizes;
     let compaction = record.compaction.as_mut()?;
@@ -114,11 +139,7 @@ fn settle_compaction(spec: &RunSpec, record: &mut RunRecord, seen: &Observation)
         compaction.message = format!("compacted to revision {}", compaction.revision);
         return None;
     }
-    Some(observe(
-        COMPACTION_PAUSE,
-        Reason::Compacting,
-        "waiting until the compaction is physical on every member",
-    ))
+    Some(wait_for_compaction())
 }
 
 /// Brings the records up to what is seen: who is there, who leads, who is due.

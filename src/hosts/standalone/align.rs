@@ -54,7 +54,9 @@ pub(super) fn declared<S: Clone + PartialEq, T: Clone + Default>(
                 Err(error) => Some(error.clone()),
             }
         }
-        Situation::Doubt(why) => Some(format!("{why}; the object counts as it was before, and starts nothing")),
+        Situation::Doubt(why) => Some(format!(
+            "{why}; the object counts as it was before, and starts nothing"
+        )),
         Situation::Gone => {
             if next.annotation(REMOVED_AT).is_none() {
                 next.annotate(REMOVED_AT, Some(now.to_string()));
@@ -111,8 +113,12 @@ pub(super) fn run(
         };
     };
     if stored.annotation(FILE).is_none() {
-        let Situation::Present(document) = situation else { return RunFate::None };
-        let maker = stored.owner().map_or("somebody else", |owner| owner.name.as_str());
+        let Situation::Present(document) = situation else {
+            return RunFate::None;
+        };
+        let maker = stored
+            .owner()
+            .map_or("somebody else", |owner| owner.name.as_str());
         return RunFate::Conflict(format!(
             "{}:{}: the run {key} was made by the policy {maker}; give the one in the file another name",
             document.file, document.line
@@ -124,7 +130,10 @@ pub(super) fn run(
                 let mut next = first_seen(key, document, now);
                 if !accepted(&next) {
                     // Still not valid: only what is said about it may be new.
-                    next.metadata = ObjectMeta { annotations: next.metadata.annotations, ..stored.metadata.clone() };
+                    next.metadata = ObjectMeta {
+                        annotations: next.metadata.annotations,
+                        ..stored.metadata.clone()
+                    };
                     let previous = std::mem::replace(&mut next.status, stored.status.clone());
                     refuse(&mut next.status, previous.message.unwrap_or_default(), now);
                 }
@@ -141,7 +150,11 @@ pub(super) fn run(
     match situation {
         Situation::Gone => next.metadata.deletion_timestamp = Some(Time(now)),
         Situation::Doubt(why) => {
-            complain(&mut next, Some(format!("{why}; the run goes on as it was recorded")), now);
+            complain(
+                &mut next,
+                Some(format!("{why}; the run goes on as it was recorded")),
+                now,
+            );
         }
         Situation::Present(document) => {
             next.annotate(FILE, Some(document.file.to_string()));
@@ -169,7 +182,8 @@ fn first_seen(key: &ObjectKey, document: &Document, now: Timestamp) -> StoredRun
     match error {
         None => {
             let previous = EtcdDefragStatus::default();
-            stored.status = EtcdDefragStatus::from_record(&RunRecord::default(), Some(1), &previous, now);
+            stored.status =
+                EtcdDefragStatus::from_record(&RunRecord::default(), Some(1), &previous, now);
         }
         Some(error) => {
             stored.annotate(DOCUMENT_ERROR, Some(error.clone()));
@@ -181,14 +195,24 @@ fn first_seen(key: &ObjectKey, document: &Document, now: Timestamp) -> StoredRun
 
 fn refuse(status: &mut EtcdDefragStatus, error: String, now: Timestamp) {
     status.reason = Some(Reason::InvalidSpec.as_str().to_owned());
-    conditions::set(&mut status.conditions, types::READY, false, Reason::InvalidSpec, error.clone(), now, Some(1));
+    conditions::set(
+        &mut status.conditions,
+        types::READY,
+        false,
+        Reason::InvalidSpec,
+        error.clone(),
+        now,
+        Some(1),
+    );
     status.message = Some(error);
 }
 
 /// Takes over what may change.
 fn edit(stored: &mut StoredRun, wanted: &EtcdDefrag) -> Result<(), String> {
     stored.metadata.labels.clone_from(&wanted.metadata.labels);
-    let Some(recorded) = &stored.spec else { return Ok(()) };
+    let Some(recorded) = &stored.spec else {
+        return Ok(());
+    };
     if *recorded == wanted.spec {
         return Ok(());
     }
@@ -217,6 +241,14 @@ fn complain(stored: &mut StoredRun, complaint: Option<String>, now: Timestamp) {
         Some(text) => (false, Reason::InvalidSpec, text.as_str()),
         None => (true, Reason::Accepted, Reason::Accepted.sentence()),
     };
-    conditions::set(&mut stored.status.conditions, types::READY, ready, reason, message, now, generation);
+    conditions::set(
+        &mut stored.status.conditions,
+        types::READY,
+        ready,
+        reason,
+        message,
+        now,
+        generation,
+    );
     stored.annotate(DOCUMENT_ERROR, complaint);
 }

@@ -19,7 +19,11 @@ fn never_valid() -> String {
 }
 
 /// The spec, unless something is wrong with the object.
-fn usable<'a, S>(spec: Option<&'a S>, blocked: Option<&str>, error: Option<&str>) -> Result<&'a S, String> {
+fn usable<'a, S>(
+    spec: Option<&'a S>,
+    blocked: Option<&str>,
+    error: Option<&str>,
+) -> Result<&'a S, String> {
     match (blocked, error, spec) {
         (Some(why), _, _) | (None, Some(why), _) => Err(why.to_owned()),
         (None, None, Some(spec)) => Ok(spec),
@@ -28,12 +32,28 @@ fn usable<'a, S>(spec: Option<&'a S>, blocked: Option<&str>, error: Option<&str>
 }
 
 pub(super) fn target_view(stored: &StoredTarget, blocked: Option<&str>) -> TargetView {
-    let spec = usable(stored.spec.as_ref(), blocked, stored.annotation(DOCUMENT_ERROR)).and_then(|spec| {
-        let object = EtcdTarget { metadata: stored.metadata.clone(), spec: spec.clone(), status: None };
+    let spec = usable(
+        stored.spec.as_ref(),
+        blocked,
+        stored.annotation(DOCUMENT_ERROR),
+    )
+    .and_then(|spec| {
+        let object = EtcdTarget {
+            metadata: stored.metadata.clone(),
+            spec: spec.clone(),
+            status: None,
+        };
         let target = validate::target(&object).map_err(|errors| validate::summary(&errors))?;
-        connection(&target).map(Arc::new).map_err(|error| error.to_string())
+        connection(&target)
+            .map(Arc::new)
+            .map_err(|error| error.to_string())
     });
-    TargetView { key: stored.key(), generation: stored.generation(), spec, cluster_id: cluster_id(stored) }
+    TargetView {
+        key: stored.key(),
+        generation: stored.generation(),
+        spec,
+        cluster_id: cluster_id(stored),
+    }
 }
 
 /// Whether everything that was seen of the target can be read.
@@ -53,19 +73,41 @@ pub(super) fn cluster_id(stored: &StoredTarget) -> Option<ClusterId> {
 }
 
 /// `named` is the cluster of a document that could not be used as a whole.
-pub(super) fn policy_view(stored: &StoredPolicy, blocked: Option<&str>, named: Option<&str>) -> PolicyView {
+pub(super) fn policy_view(
+    stored: &StoredPolicy,
+    blocked: Option<&str>,
+    named: Option<&str>,
+) -> PolicyView {
     let key = stored.key();
-    let cluster = stored.spec.as_ref().map(|spec| spec.cluster_ref.name.as_str()).or(named);
+    let cluster = stored
+        .spec
+        .as_ref()
+        .map(|spec| spec.cluster_ref.name.as_str())
+        .or(named);
     let cluster = ObjectKey {
         namespace: key.namespace.clone(),
         name: cluster.unwrap_or_default().to_owned(),
     };
-    let remembered = stored.status.state(&cluster.name).map_err(|error| error.to_string());
-    let spec = usable(stored.spec.as_ref(), blocked, stored.annotation(DOCUMENT_ERROR)).and_then(|spec| {
+    let remembered = stored
+        .status
+        .state(&cluster.name)
+        .map_err(|error| error.to_string());
+    let spec = usable(
+        stored.spec.as_ref(),
+        blocked,
+        stored.annotation(DOCUMENT_ERROR),
+    )
+    .and_then(|spec| {
         // A policy that has forgotten its cooldown must not start anything.
         remembered.clone()?;
-        let object = EtcdDefragPolicy { metadata: stored.metadata.clone(), spec: spec.clone(), status: None };
-        validate::policy(&object).map(Arc::new).map_err(|errors| validate::summary(&errors))
+        let object = EtcdDefragPolicy {
+            metadata: stored.metadata.clone(),
+            spec: spec.clone(),
+            status: None,
+        };
+        validate::policy(&object)
+            .map(Arc::new)
+            .map_err(|errors| validate::summary(&errors))
     });
     PolicyView {
         uid: stored.metadata.uid.clone().unwrap_or_default(),
@@ -82,8 +124,14 @@ pub(super) fn run_view(stored: &StoredRun) -> RunView {
     let key = stored.key();
     let spec = match &stored.spec {
         Some(spec) => {
-            let object = EtcdDefrag { metadata: stored.metadata.clone(), spec: spec.clone(), status: None };
-            validate::run(&object).map(Arc::new).map_err(|errors| validate::summary(&errors))
+            let object = EtcdDefrag {
+                metadata: stored.metadata.clone(),
+                spec: spec.clone(),
+                status: None,
+            };
+            validate::run(&object)
+                .map(Arc::new)
+                .map_err(|errors| validate::summary(&errors))
         }
         None => Err(never_valid()),
     };
@@ -92,11 +140,16 @@ pub(super) fn run_view(stored: &StoredRun) -> RunView {
         generation: stored.generation(),
         cluster: ObjectKey {
             namespace: key.namespace.clone(),
-            name: stored.spec.as_ref().map(|spec| spec.cluster_ref.name.clone()).unwrap_or_default(),
+            name: stored
+                .spec
+                .as_ref()
+                .map(|spec| spec.cluster_ref.name.clone())
+                .unwrap_or_default(),
         },
-        owner: stored
-            .owner()
-            .map(|owner| ObjectKey { namespace: key.namespace.clone(), name: owner.name.clone() }),
+        owner: stored.owner().map(|owner| ObjectKey {
+            namespace: key.namespace.clone(),
+            name: owner.name.clone(),
+        }),
         created_at: stored.created_at(),
         spec,
         record: RunRecord::try_from(&stored.status).unwrap_or_default(),
@@ -108,7 +161,11 @@ pub(super) fn run_view(stored: &StoredRun) -> RunView {
 
 /// Whether everything that is remembered of the policy can be read.
 pub(super) fn policy_status(stored: &StoredPolicy) -> Result<(), StatusError> {
-    stored.status.clusters.iter().try_for_each(|cluster| ClusterState::try_from(cluster).map(drop))
+    stored
+        .status
+        .clusters
+        .iter()
+        .try_for_each(|cluster| ClusterState::try_from(cluster).map(drop))
 }
 
 /// Whether everything that is recorded of the run can be read.

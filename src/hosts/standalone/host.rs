@@ -5,18 +5,16 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::sync::{Notify, watch};
 
 use super::align::accepted;
 use super::checked;
+use super::create::new_run;
 use super::objects::Ref;
 use super::store::{Loaded, StateError, Store};
-use super::stored::{CAUSE, Kind, OfKind, StoredPolicy, StoredRun, StoredTarget, file_name};
-use crate::api::API_VERSION;
+use super::stored::{Kind, OfKind, StoredPolicy, StoredRun, StoredTarget, file_name};
 use crate::api::conditions::{self, types};
-use crate::api::defrag::{EtcdDefragSpec, EtcdDefragStatus};
+use crate::api::defrag::EtcdDefragStatus;
 use crate::api::policy::EtcdDefragPolicyStatus;
 use crate::api::target::EtcdTargetStatus;
 use crate::core::reason::Reason;
@@ -68,15 +66,28 @@ pub struct StandaloneHost {
     changes: watch::Sender<u64>,
     /// The objects are to be read again.
     pub(super) reread: Notify,
-    limits: Limits,
+    pub(super) limits: Limits,
     pub(super) telemetry: Arc<Telemetry>,
 }
 
 impl StandaloneHost {
     /// A host that knows what was stored; objects come with the first sync.
-    pub(super) fn new(store: Store, loaded: Loaded, limits: Limits, telemetry: Arc<Telemetry>) -> Self {
-        let Loaded { targets, policies, runs, unusable } = loaded;
-        let mut inner = Inner { unusable, ..Inner::default() };
+    pub(super) fn new(
+        store: Store,
+        loaded: Loaded,
+        limits: Limits,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        let Loaded {
+            targets,
+            policies,
+            runs,
+            unusable,
+        } = loaded;
+        let mut inner = Inner {
+            unusable,
+            ..Inner::default()
+        };
         for (key, stored) in targets {
             inner.targets.insert(key, Entry::loaded(stored));
         }
@@ -87,7 +98,13 @@ impl StandaloneHost {
         }
         for (key, stored) in runs {
             let view = accepted(&stored).then(|| Arc::new(checked::run_view(&stored)));
-            inner.runs.insert(key, Entry { view, ..Entry::loaded(stored) });
+            inner.runs.insert(
+                key,
+                Entry {
+                    view,
+                    ..Entry::loaded(stored)
+                },
+            );
         }
         StandaloneHost {
             store: Arc::new(store),
@@ -107,11 +124,16 @@ impl StandaloneHost {
     }
 
     pub(super) fn changed(&self) {
-        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        self.changes
+            .send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Orders the writes of one object.
-    pub(super) async fn turn(&self, kind: Kind, key: &ObjectKey) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(super) async fn turn(
+        &self,
+        kind: Kind,
+        key: &ObjectKey,
+    ) -> tokio::sync::MutexGuard<'_, ()> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((kind, key));
         // The remainder is below STRIPES, which fits any usize.
         self.stripes[(hash % STRIPES as u64) as usize].lock().await
@@ -143,26 +165,47 @@ impl StandaloneHost {
 
 impl<S, T, V> Entry<super::stored::Stored<S, T>, V> {
     pub(super) fn loaded(stored: super::stored::Stored<S, T>) -> Self {
-        Entry { stored: Arc::new(stored), durable: true, view: None, blocked: None, cluster_since: 1 }
+        Entry {
+            stored: Arc::new(stored),
+            durable: true,
+            view: None,
+            blocked: None,
+            cluster_since: 1,
+        }
     }
 }
 
 fn views<O, V>(entries: &BTreeMap<ObjectKey, Entry<O, V>>) -> Vec<Arc<V>> {
-    entries.values().filter_map(|entry| entry.view.clone()).collect()
+    entries
+        .values()
+        .filter_map(|entry| entry.view.clone())
+        .collect()
 }
 
 fn not_stored(error: &StateError) -> HostError {
-    HostError { reason: Reason::CreateFailed, message: error.to_string() }
+    HostError {
+        reason: Reason::CreateFailed,
+        message: error.to_string(),
+    }
 }
 
 fn blocked(why: &str) -> HostError {
-    HostError { reason: Reason::CreateFailed, message: why.to_owned() }
+    HostError {
+        reason: Reason::CreateFailed,
+        message: why.to_owned(),
+    }
 }
 
 impl Inner {
     pub(super) fn runs_unreadable(&self) -> Option<HostError> {
-        let ((_, _), error) = self.unusable.iter().find(|((kind, _), _)| *kind == Kind::Run)?;
-        Some(HostError { reason: Reason::RunsUnreadable, message: error.to_string() })
+        let ((_, _), error) = self
+            .unusable
+            .iter()
+            .find(|((kind, _), _)| *kind == Kind::Run)?;
+        Some(HostError {
+            reason: Reason::RunsUnreadable,
+            message: error.to_string(),
+        })
     }
 
     /// Why the object's own state file cannot be used.
@@ -170,7 +213,9 @@ impl Inner {
         if self.unusable.is_empty() {
             return None;
         }
-        self.unusable.get(&(kind, file_name(key))).map(ToString::to_string)
+        self.unusable
+            .get(&(kind, file_name(key)))
+            .map(ToString::to_string)
     }
 }
 
@@ -196,8 +241,16 @@ impl Host for StandaloneHost {
     }
 
     async fn create_run(&self, run: NewRun) -> Result<Created, HostError> {
-        let NewRun { name, policy, cause, created_at } = run;
-        let key = ObjectKey { namespace: policy.key.namespace.clone(), name };
+        let NewRun {
+            name,
+            policy,
+            cause,
+            created_at,
+        } = run;
+        let key = ObjectKey {
+            namespace: policy.key.namespace.clone(),
+            name,
+        };
         let _turn = self.turn(Kind::Run, &key).await;
         let stored = {
             let inner = self.inner();
@@ -205,21 +258,41 @@ impl Host for StandaloneHost {
                 return Err(error);
             }
             if let Some(entry) = inner.runs.get(&key) {
-                let own = entry.stored.owner().is_some_and(|owner| owner.uid == policy.uid);
-                return Ok(if own { Created::Adopted } else { Created::Conflict });
+                let own = entry
+                    .stored
+                    .owner()
+                    .is_some_and(|owner| owner.uid == policy.uid);
+                return Ok(if own {
+                    Created::Adopted
+                } else {
+                    Created::Conflict
+                });
             }
             Arc::new(new_run(&inner, &key, &policy, &cause, created_at)?)
         };
         self.within_limit(created_at)?;
-        self.write(stored.clone()).await.map_err(|error| not_stored(&error))?;
+        self.write(stored.clone())
+            .await
+            .map_err(|error| not_stored(&error))?;
         let view = Some(Arc::new(checked::run_view(&stored)));
-        let entry = Entry { stored, durable: true, view, blocked: None, cluster_since: 1 };
+        let entry = Entry {
+            stored,
+            durable: true,
+            view,
+            blocked: None,
+            cluster_since: 1,
+        };
         self.inner().runs.insert(key, entry);
         self.changed();
         Ok(Created::New)
     }
 
-    async fn record_run(&self, key: &ObjectKey, generation: i64, record: &RunRecord) -> Result<(), HostError> {
+    async fn record_run(
+        &self,
+        key: &ObjectKey,
+        generation: i64,
+        record: &RunRecord,
+    ) -> Result<(), HostError> {
         let _turn = self.turn(Kind::Run, key).await;
         let vanished = || HostError {
             reason: Reason::RunVanished,
@@ -233,8 +306,13 @@ impl Host for StandaloneHost {
         let status = EtcdDefragStatus::from_record(record, Some(generation), &before.status, now());
         let mut stored = before.clone();
         if status != before.status || !durable {
-            stored = Arc::new(StoredRun { status, ..(*before).clone() });
-            self.write(stored.clone()).await.map_err(|error| not_stored(&error))?;
+            stored = Arc::new(StoredRun {
+                status,
+                ..(*before).clone()
+            });
+            self.write(stored.clone())
+                .await
+                .map_err(|error| not_stored(&error))?;
         }
         let moved = stored.status.phase != before.status.phase;
         {
@@ -243,7 +321,10 @@ impl Host for StandaloneHost {
             entry.stored = stored;
             entry.durable = true;
             if let Some(view) = &entry.view {
-                entry.view = Some(Arc::new(RunView { record: record.clone(), ..(**view).clone() }));
+                entry.view = Some(Arc::new(RunView {
+                    record: record.clone(),
+                    ..(**view).clone()
+                }));
             }
         }
         if moved {
@@ -256,7 +337,9 @@ impl Host for StandaloneHost {
         let _turn = self.turn(Kind::Policy, key).await;
         let (before, durable, cluster) = {
             let inner = self.inner();
-            let Some(entry) = inner.policies.get(key) else { return Ok(()) };
+            let Some(entry) = inner.policies.get(key) else {
+                return Ok(());
+            };
             if let Some(why) = &entry.blocked {
                 return Err(blocked(why));
             }
@@ -264,28 +347,53 @@ impl Host for StandaloneHost {
             if report.generation < entry.cluster_since {
                 return Ok(());
             }
-            let cluster = entry.stored.spec.as_ref().map(|spec| spec.cluster_ref.name.clone());
+            let cluster = entry
+                .stored
+                .spec
+                .as_ref()
+                .map(|spec| spec.cluster_ref.name.clone());
             (entry.stored.clone(), entry.durable, cluster)
         };
         let generation = Some(report.generation);
         let mut status = match &cluster {
-            Some(cluster) => {
-                EtcdDefragPolicyStatus::from_state(cluster, &report.state, generation, &before.status, now())
-            }
-            None => EtcdDefragPolicyStatus { observed_generation: generation, ..before.status.clone() },
+            Some(cluster) => EtcdDefragPolicyStatus::from_state(
+                cluster,
+                &report.state,
+                generation,
+                &before.status,
+                now(),
+            ),
+            None => EtcdDefragPolicyStatus {
+                observed_generation: generation,
+                ..before.status.clone()
+            },
         };
-        set_ready(&mut status.conditions, &before.status.conditions, &report.ready, Reason::Accepted, generation);
+        set_ready(
+            &mut status.conditions,
+            &before.status.conditions,
+            &report.ready,
+            Reason::Accepted,
+            generation,
+        );
         let mut stored = before.clone();
         if status != before.status || !durable {
-            stored = Arc::new(StoredPolicy { status, ..(*before).clone() });
-            self.write(stored.clone()).await.map_err(|error| not_stored(&error))?;
+            stored = Arc::new(StoredPolicy {
+                status,
+                ..(*before).clone()
+            });
+            self.write(stored.clone())
+                .await
+                .map_err(|error| not_stored(&error))?;
         }
         let mut inner = self.inner();
         if let Some(entry) = inner.policies.get_mut(key) {
             entry.stored = stored;
             entry.durable = true;
             if let Some(view) = &entry.view {
-                entry.view = Some(Arc::new(PolicyView { state: report.state.clone(), ..(**view).clone() }));
+                entry.view = Some(Arc::new(PolicyView {
+                    state: report.state.clone(),
+                    ..(**view).clone()
+                }));
             }
         }
         Ok(())
@@ -295,7 +403,9 @@ impl Host for StandaloneHost {
         let _turn = self.turn(Kind::Target, key).await;
         let (before, durable) = {
             let inner = self.inner();
-            let Some(entry) = inner.targets.get(key) else { return Ok(()) };
+            let Some(entry) = inner.targets.get(key) else {
+                return Ok(());
+            };
             if let Some(why) = &entry.blocked {
                 return Err(blocked(why));
             }
@@ -307,14 +417,30 @@ impl Host for StandaloneHost {
         };
         let generation = Some(report.generation);
         let mut status = match &report.seen {
-            Some(seen) => EtcdTargetStatus::from_observation(seen, generation, &before.status, now()),
-            None => EtcdTargetStatus { observed_generation: generation, ..before.status.clone() },
+            Some(seen) => {
+                EtcdTargetStatus::from_observation(seen, generation, &before.status, now())
+            }
+            None => EtcdTargetStatus {
+                observed_generation: generation,
+                ..before.status.clone()
+            },
         };
-        set_ready(&mut status.conditions, &before.status.conditions, &report.ready, Reason::ClusterHealthy, generation);
+        set_ready(
+            &mut status.conditions,
+            &before.status.conditions,
+            &report.ready,
+            Reason::ClusterHealthy,
+            generation,
+        );
         let mut stored = before.clone();
         if status != before.status || !durable {
-            stored = Arc::new(StoredTarget { status, ..(*before).clone() });
-            self.write(stored.clone()).await.map_err(|error| not_stored(&error))?;
+            stored = Arc::new(StoredTarget {
+                status,
+                ..(*before).clone()
+            });
+            self.write(stored.clone())
+                .await
+                .map_err(|error| not_stored(&error))?;
         }
         let mut identified = false;
         {
@@ -325,7 +451,10 @@ impl Host for StandaloneHost {
                 entry.durable = true;
                 if let Some(view) = &entry.view {
                     let cluster_id = checked::cluster_id(&entry.stored);
-                    entry.view = Some(Arc::new(TargetView { cluster_id, ..(**view).clone() }));
+                    entry.view = Some(Arc::new(TargetView {
+                        cluster_id,
+                        ..(**view).clone()
+                    }));
                 }
             }
         }
@@ -339,13 +468,20 @@ impl Host for StandaloneHost {
         let _turn = self.turn(Kind::Run, key).await;
         let kept = {
             let inner = self.inner();
-            let Some(entry) = inner.runs.get(key) else { return Ok(()) };
-            entry.view.as_ref().is_some_and(|view| !view.removable && !view.deleting)
+            let Some(entry) = inner.runs.get(key) else {
+                return Ok(());
+            };
+            entry
+                .view
+                .as_ref()
+                .is_some_and(|view| !view.removable && !view.deleting)
         };
         if kept {
             return Ok(());
         }
-        self.erase(Kind::Run, key).await.map_err(|error| not_stored(&error))?;
+        self.erase(Kind::Run, key)
+            .await
+            .map_err(|error| not_stored(&error))?;
         self.inner().runs.remove(key);
         self.changed();
         // A document of that name, put back meanwhile, is a new run.
@@ -354,7 +490,11 @@ impl Host for StandaloneHost {
     }
 
     fn event(&self, event: Event) {
-        let Event { about, warning, note } = event;
+        let Event {
+            about,
+            warning,
+            note,
+        } = event;
         let (kind, key) = match &about {
             About::Policy(key) => (Kind::Policy, key),
             About::Run(key) => (Kind::Run, key),
@@ -367,62 +507,6 @@ impl Host for StandaloneHost {
             tracing::info!(event = true, kind, object = %key, reason, "{}", note.message);
         }
     }
-}
-
-impl StandaloneHost {
-    /// The administrator's limit on new runs of all policies together.
-    fn within_limit(&self, at: Timestamp) -> Result<(), HostError> {
-        let Some(limit) = self.limits.runs_per_hour else { return Ok(()) };
-        let inner = self.inner();
-        let recent = inner
-            .runs
-            .values()
-            .filter(|entry| entry.stored.owner().is_some())
-            .filter(|entry| at.duration_since(entry.stored.created_at()) < SignedDuration::from_hours(1))
-            .count();
-        if recent < limit.get() as usize {
-            return Ok(());
-        }
-        Err(HostError {
-            reason: Reason::CreateFailed,
-            message: format!("policies made {recent} runs within the last hour, and limits.runsPerHour is {limit}"),
-        })
-    }
-}
-
-fn new_run(
-    inner: &Inner,
-    key: &ObjectKey,
-    policy: &PolicyView,
-    cause: &Note,
-    created_at: Timestamp,
-) -> Result<StoredRun, HostError> {
-    let refuse = |message: String| HostError { reason: Reason::CreateFailed, message };
-    let entry = inner
-        .policies
-        .get(&policy.key)
-        .filter(|entry| entry.view.is_some())
-        .ok_or_else(|| refuse(format!("the policy {} is gone", policy.key)))?;
-    let (Some(spec), true) = (&entry.stored.spec, entry.stored.generation() == policy.generation) else {
-        return Err(refuse(format!("the policy {} changed meanwhile; it is evaluated again", policy.key)));
-    };
-    let run = EtcdDefragSpec {
-        cluster_ref: spec.cluster_ref.clone(),
-        run: spec.run_template.clone().unwrap_or_default(),
-    };
-    let mut stored = StoredRun::new(Kind::Run, key, Some(run), created_at);
-    stored.annotate(CAUSE, Some(format!("{}: {}", cause.reason, cause.message)));
-    stored.metadata.owner_references = Some(vec![OwnerReference {
-        api_version: API_VERSION.to_owned(),
-        kind: Kind::Policy.as_str().to_owned(),
-        name: policy.key.name.clone(),
-        uid: policy.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }]);
-    let record = RunRecord::default();
-    stored.status = EtcdDefragStatus::from_record(&record, Some(1), &EtcdDefragStatus::default(), created_at);
-    Ok(stored)
 }
 
 /// `Ready` as the engine says it. Its time comes from before: what the status
@@ -440,5 +524,13 @@ fn set_ready(
         (Some(_), None) => list.retain(|c| c.type_ != types::READY),
         (None, _) => {}
     }
-    conditions::set(list, types::READY, ready.reason == good, ready.reason, ready.message.clone(), now(), generation);
+    conditions::set(
+        list,
+        types::READY,
+        ready.reason == good,
+        ready.reason,
+        ready.message.clone(),
+        now(),
+        generation,
+    );
 }

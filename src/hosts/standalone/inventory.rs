@@ -68,6 +68,16 @@ fn item<S: Serialize, T: Serialize>(stored: Stored<S, T>) -> Option<Item<S, T>> 
     }
     // What was read from JSON can be written as JSON.
     let value = serde_json::to_value(&stored).unwrap_or_default();
-    let Stored { metadata, spec, status, .. } = stored;
-    Some(Item { metadata, spec, status, value })
+    let Stored {
+        metadata,
+        spec,
+        status,
+        ..
+    } = stored;
+    Some(Item {
+        metadata,
+        spec,
+        status,
+        value,
+    })
 }

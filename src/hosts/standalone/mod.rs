@@ -7,12 +7,13 @@
 //! | `stored`, `store` | what stands in a state file; the state folder |
 //! | `align` | what a document's change means for what is stored; pure |
 //! | `sync` | carries that out |
-//! | `host` | the engine's view of all this |
+//! | `host`, `create` | the engine's view of all this; the runs that policies make |
 //! | `checked` | from stored objects to the engine's types |
 //! | `inventory` | what `defragd status` shows |
 
 mod align;
 mod checked;
+mod create;
 mod host;
 mod inventory;
 mod objects;
@@ -47,6 +48,8 @@ use crate::telemetry::{Telemetry, http};
 /// How often the folder is read when nobody tells of a change: not every file
 /// system does.
 const NET: Duration = Duration::from_secs(10);
+/// How long changes are gathered before the folder is read.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long the start waits for files that are being written.
 const FIRST_READ: Duration = Duration::from_secs(2);
 
@@ -55,7 +58,9 @@ const FIRST_READ: Duration = Duration::from_secs(2);
 pub enum HostStartError {
     #[error(transparent)]
     State(#[from] StateError),
-    #[error("the objects' folder {path:?} cannot be read: {source}; give the path of a folder with YAML files")]
+    #[error(
+        "the objects' folder {path:?} cannot be read: {source}; give the path of a folder with YAML files"
+    )]
     Objects {
         path: PathBuf,
         #[source]
@@ -63,7 +68,9 @@ pub enum HostStartError {
     },
     #[error("a source cannot be used: {0}")]
     Source(#[from] SourceError),
-    #[error("unable to listen on {address}: {source}; give an address of this machine and a free port")]
+    #[error(
+        "unable to listen on {address}: {source}; give an address of this machine and a free port"
+    )]
     Listen {
         address: SocketAddr,
         #[source]
@@ -71,7 +78,9 @@ pub enum HostStartError {
     },
     #[error("a part of the process ended unexpectedly: {0}")]
     Ended(String),
-    #[error("not everything ended within {waited:?}; what goes on is recorded and is observed at the next start")]
+    #[error(
+        "not everything ended within {waited:?}; what goes on is recorded and is observed at the next start"
+    )]
     StopTimedOut { waited: Duration },
 }
 
@@ -89,8 +98,15 @@ pub async fn run(
     listen: Option<SocketAddr>,
     shutdown: CancellationToken,
 ) -> Result<(), HostStartError> {
-    let Config { sources, limits, log: _ } = config;
-    let unreadable = |source| HostStartError::Objects { path: objects.clone(), source };
+    let Config {
+        sources,
+        limits,
+        log: _,
+    } = config;
+    let unreadable = |source| HostStartError::Objects {
+        path: objects.clone(),
+        source,
+    };
     std::fs::read_dir(&objects).map_err(unreadable)?;
     let sources = Arc::new(Sources::from_config(sources)?);
     let stop = shutdown.child_token();
@@ -100,10 +116,16 @@ pub async fn run(
     let serving = match listen {
         Some(address) => {
             let failed = |source| HostStartError::Listen { address, source };
-            let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
+            let listener = tokio::net::TcpListener::bind(address)
+                .await
+                .map_err(failed)?;
             let address = listener.local_addr().map_err(failed)?;
             tracing::info!(%address, "serving /metrics, /healthz and /readyz");
-            Some(tokio::spawn(http::serve(listener, telemetry.clone(), stop.clone())))
+            Some(tokio::spawn(http::serve(
+                listener,
+                telemetry.clone(),
+                stop.clone(),
+            )))
         }
         None => None,
     };
@@ -112,7 +134,12 @@ pub async fn run(
         telemetry.error("state");
         tracing::error!(%error, "a state file cannot be used");
     }
-    let host = Arc::new(StandaloneHost::new(store, loaded, limits, telemetry.clone()));
+    let host = Arc::new(StandaloneHost::new(
+        store,
+        loaded,
+        limits,
+        telemetry.clone(),
+    ));
 
     let mut reader = Reader::new(host.clone(), &objects);
     reader.first().await?;
@@ -120,6 +147,8 @@ pub async fn run(
     let mut reading = tokio::spawn(reader.follow(stop.clone()));
     let mut engine = tokio::spawn(Engine::new(host, sources, telemetry).run(stop.clone()));
     let ended = tokio::select! {
+        // A stop ends the others as well, which is then no fault of theirs.
+        biased;
         () = shutdown.cancelled() => None,
         done = &mut reading => Some(format!("reading the objects ({done:?})")),
         done = &mut engine => Some(format!("the engine ({done:?})")),
@@ -139,12 +168,18 @@ pub async fn run(
     match tokio::time::timeout(limits.shutdown_timeout, all).await {
         Ok((Ok(()), Ok(_))) => Ok(()),
         Ok((engine, reading)) => Err(HostStartError::Ended(format!("{engine:?}, {reading:?}"))),
-        Err(_) => Err(HostStartError::StopTimedOut { waited: limits.shutdown_timeout }),
+        Err(_) => Err(HostStartError::StopTimedOut {
+            waited: limits.shutdown_timeout,
+        }),
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HostStartError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| HostStartError::Ended(error.to_string()))
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, HostStartError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| HostStartError::Ended(error.to_string()))
 }
 
 /// Reads the objects again and again.
@@ -157,7 +192,11 @@ struct Reader {
 
 impl Reader {
     fn new(host: Arc<StandaloneHost>, dir: &Path) -> Self {
-        Reader { host, folder: Some(Folder::new(dir)), dir: dir.to_owned() }
+        Reader {
+            host,
+            folder: Some(Folder::new(dir)),
+            dir: dir.to_owned(),
+        }
     }
 
     async fn read(&mut self) -> Result<Snapshot, HostStartError> {
@@ -196,7 +235,7 @@ impl Reader {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // The sender lives as long as the watcher.
-                Some(()) = told.recv() => {}
+                Some(()) = told.recv() => tokio::time::sleep(PAUSE).await,
                 () = self.host.reread.notified() => {}
                 () = stop.cancelled() => return,
             }

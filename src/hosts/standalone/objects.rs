@@ -76,7 +76,11 @@ impl Snapshot {
     /// Why it cannot be said whether the file still holds what it held.
     pub(super) fn doubt(&self, file: Option<&str>) -> Option<&str> {
         if self.blind {
-            return Some(self.problems.first().map_or("the folder cannot be read", String::as_str));
+            return Some(
+                self.problems
+                    .first()
+                    .map_or("the folder cannot be read", String::as_str),
+            );
         }
         self.opaque.get(file?).map(String::as_str)
     }
@@ -113,7 +117,8 @@ impl Stamp {
     /// True when the last change lies at least [`SETTLE`] back. A change in the
     /// future, as a wrong clock leaves behind, says nothing.
     fn is_old(&self, wall: SystemTime) -> bool {
-        let (Ok(seconds), Ok(nanos)) = (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
+        let (Ok(seconds), Ok(nanos)) =
+            (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
         else {
             return false;
         };
@@ -140,7 +145,10 @@ struct Content {
 
 impl Folder {
     pub(super) fn new(dir: &Path) -> Self {
-        Folder { dir: dir.to_owned(), files: BTreeMap::new() }
+        Folder {
+            dir: dir.to_owned(),
+            files: BTreeMap::new(),
+        }
     }
 
     /// Reads what has changed. Blocks on the disk.
@@ -153,7 +161,11 @@ impl Folder {
             Ok(names) => names,
             Err(error) => {
                 let problem = format!("the objects' folder {:?} cannot be read: {error}", self.dir);
-                return Snapshot { problems: vec![problem], blind: true, ..Snapshot::default() };
+                return Snapshot {
+                    problems: vec![problem],
+                    blind: true,
+                    ..Snapshot::default()
+                };
             }
         };
         self.files.retain(|name, _| names.contains(name));
@@ -179,7 +191,9 @@ impl Folder {
             match &known.taken {
                 Some((_, content)) => snapshot.add(&name, content),
                 None => {
-                    snapshot.opaque.insert(name.clone(), format!("{name}: is being written"));
+                    snapshot
+                        .opaque
+                        .insert(name.clone(), format!("{name}: is being written"));
                 }
             }
         }
@@ -218,7 +232,11 @@ impl Known {
             _ => now,
         };
         self.seen = Some((stamp, since));
-        if self.taken.as_ref().is_some_and(|(taken, _)| *taken == stamp) {
+        if self
+            .taken
+            .as_ref()
+            .is_some_and(|(taken, _)| *taken == stamp)
+        {
             return;
         }
         if !stamp.is_old(wall) && now.duration_since(since) < SETTLE {
@@ -228,7 +246,11 @@ impl Known {
             Ok(text) => parse(name, &text),
             Err(problem) => {
                 let problem = format!("{name}: {problem}");
-                Content { problems: vec![problem.clone()], opaque: Some(problem), ..Content::default() }
+                Content {
+                    problems: vec![problem.clone()],
+                    opaque: Some(problem),
+                    ..Content::default()
+                }
             }
         };
         self.taken = Some((stamp, content));
@@ -239,7 +261,9 @@ fn names(dir: &Path) -> std::io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let wanted = [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
+        let wanted = [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|end| name.ends_with(end));
         if wanted && !name.starts_with('.') {
             names.insert(name);
         }
@@ -251,7 +275,9 @@ fn content(path: &Path) -> Result<String, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(cannot)?;
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    file.take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(cannot)?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(format!("is larger than {} MiB; split it", MAX_FILE >> 20));
     }
@@ -268,14 +294,30 @@ fn parse(file: &str, text: &str) -> Content {
         let parsed = document::parse(file, &padded);
         let errors: Vec<String> = parsed.errors.iter().map(ToString::to_string).collect();
         for located in parsed.objects {
-            let errors: Vec<String> =
-                located.value.errors().iter().map(|error| located.locate(error).to_string()).collect();
+            let errors: Vec<String> = located
+                .value
+                .errors()
+                .iter()
+                .map(|error| located.locate(error).to_string())
+                .collect();
             let line = located.line;
             let object = with_namespace(located.value);
             let cluster = cluster(&object);
             let reference = reference(&object);
-            let object = if errors.is_empty() { Ok(Arc::new(object)) } else { Err(told(&errors)) };
-            content.documents.push((reference, Document { file: label.clone(), line, object, cluster }));
+            let object = if errors.is_empty() {
+                Ok(Arc::new(object))
+            } else {
+                Err(told(&errors))
+            };
+            content.documents.push((
+                reference,
+                Document {
+                    file: label.clone(),
+                    line,
+                    object,
+                    cluster,
+                },
+            ));
         }
         if errors.is_empty() {
             continue;
@@ -284,7 +326,12 @@ fn parse(file: &str, text: &str) -> Content {
         match identity(piece) {
             Some((reference, cluster)) => content.documents.push((
                 reference,
-                Document { file: label.clone(), line, object: Err(told), cluster },
+                Document {
+                    file: label.clone(),
+                    line,
+                    object: Err(told),
+                    cluster,
+                },
             )),
             None => {
                 content.opaque.get_or_insert_with(|| told.clone());
@@ -296,7 +343,12 @@ fn parse(file: &str, text: &str) -> Content {
 }
 
 fn told(errors: &[String]) -> String {
-    let mut told = errors.iter().take(MAX_ERRORS).cloned().collect::<Vec<_>>().join(" | ");
+    let mut told = errors
+        .iter()
+        .take(MAX_ERRORS)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(" | ");
     if errors.len() > MAX_ERRORS {
         told.push_str(&format!(" | and {} more", errors.len() - MAX_ERRORS));
     }
@@ -312,7 +364,9 @@ fn pieces<'a>(file: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let mut pieces = Vec::new();
     let (mut begin, mut line, mut at) = (0, 1, 0);
     for (number, content) in text.split_inclusive('\n').enumerate() {
-        let marker = content.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+        let marker = content
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
         if marker && at > begin {
             pieces.push((line, &text[begin..at]));
             (begin, line) = (at, number + 1);
@@ -341,7 +395,10 @@ fn reference(object: &Object) -> Ref {
         Object::Policy(policy) => (Kind::Policy, &policy.metadata),
         Object::Run(run) => (Kind::Run, &run.metadata),
     };
-    Ref { kind, key: super::stored::key_of(metadata) }
+    Ref {
+        kind,
+        key: super::stored::key_of(metadata),
+    }
 }
 
 fn cluster(object: &Object) -> Option<String> {
@@ -360,12 +417,20 @@ fn identity(piece: &str) -> Option<(Ref, Option<String>)> {
     let kind = value.get("kind")?.as_str()?;
     let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind)?;
     let metadata = value.get("metadata")?;
-    let text = |name: &str| metadata.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let text = |name: &str| {
+        metadata
+            .get(name)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
     let key = ObjectKey {
         namespace: text("namespace").unwrap_or(DEFAULT_NAMESPACE).to_owned(),
         name: text("name")?.to_owned(),
     };
-    let cluster = value.pointer("/spec/clusterRef/name").and_then(Value::as_str).map(str::to_owned);
+    let cluster = value
+        .pointer("/spec/clusterRef/name")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
     Some((Ref { kind, key }, cluster))
 }
 

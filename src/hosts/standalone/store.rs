@@ -26,15 +26,21 @@ const LOCK: &str = "lock";
 /// What went wrong with the state folder.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    #[error("the state folder {path:?} cannot be used: {source}; it must exist or be creatable, and be writable by this user")]
+    #[error(
+        "the state folder {path:?} cannot be used: {source}; it must exist or be creatable, and be writable by this user"
+    )]
     Folder {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("the state folder {path:?} is in use by the process {holder}; stop it first, or give this one a folder of its own")]
+    #[error(
+        "the state folder {path:?} is in use by the process {holder}; stop it first, or give this one a folder of its own"
+    )]
     InUse { path: PathBuf, holder: String },
-    #[error("unable to write {path:?}: {source}; free or widen the disk, or make the folder writable")]
+    #[error(
+        "unable to write {path:?}: {source}; free or widen the disk, or make the folder writable"
+    )]
     Write {
         path: PathBuf,
         #[source]
@@ -55,7 +61,9 @@ pub enum StateError {
     #[error("the write was not finished: {0}")]
     Aborted(String),
     /// The file stays as it is.
-    #[error("the state file {path:?} cannot be used: {problem}; restore it, or move it away to start over without what it remembers")]
+    #[error(
+        "the state file {path:?} cannot be used: {problem}; restore it, or move it away to start over without what it remembers"
+    )]
     Unusable { path: PathBuf, problem: String },
 }
 
@@ -80,7 +88,10 @@ pub(super) struct Store {
 impl Store {
     /// Creates the folder where it is missing, takes the lock, reads everything.
     pub(super) fn open(dir: &Path) -> Result<(Store, Loaded), StateError> {
-        let unusable = |source| StateError::Folder { path: dir.to_owned(), source };
+        let unusable = |source| StateError::Folder {
+            path: dir.to_owned(),
+            source,
+        };
         for kind in Kind::ALL {
             fs::create_dir_all(dir.join(kind.folder())).map_err(unusable)?;
         }
@@ -89,7 +100,13 @@ impl Store {
             clear_unfinished(&dir.join(kind.folder())).map_err(unusable)?;
         }
         clear_unfinished(dir).map_err(unusable)?;
-        Ok((Store { dir: dir.to_owned(), _lock: lock }, load(dir)?))
+        Ok((
+            Store {
+                dir: dir.to_owned(),
+                _lock: lock,
+            },
+            load(dir)?,
+        ))
     }
 
     fn path(&self, kind: Kind, key: &ObjectKey) -> PathBuf {
@@ -104,7 +121,10 @@ impl Store {
 
     pub(super) fn remove(&self, kind: Kind, key: &ObjectKey) -> Result<(), StateError> {
         let path = self.path(kind, key);
-        let failed = |source| StateError::Remove { path: path.clone(), source };
+        let failed = |source| StateError::Remove {
+            path: path.clone(),
+            source,
+        };
         match fs::remove_file(&path) {
             Ok(()) => sync_parent(&path).map_err(failed),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -126,9 +146,14 @@ impl Store {
 /// What could not be read among the objects, as last stored.
 pub(super) fn read_documents(dir: &Path) -> Result<Vec<String>, StateError> {
     let path = dir.join(DOCUMENTS);
-    let unusable = |problem: String| StateError::Unusable { path: path.clone(), problem };
+    let unusable = |problem: String| StateError::Unusable {
+        path: path.clone(),
+        problem,
+    };
     match fs::read(&path) {
-        Ok(content) => serde_json::from_slice(&content).map_err(|error| unusable(error.to_string())),
+        Ok(content) => {
+            serde_json::from_slice(&content).map_err(|error| unusable(error.to_string()))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(unusable(error.to_string())),
     }
@@ -154,11 +179,17 @@ fn load_kind<O: OfKind>(
     unusable: &mut BTreeMap<(Kind, String), StateError>,
 ) -> Result<BTreeMap<ObjectKey, O>, StateError> {
     let folder = dir.join(O::KIND.folder());
-    let failed = |source| StateError::Folder { path: folder.clone(), source };
+    let failed = |source| StateError::Folder {
+        path: folder.clone(),
+        source,
+    };
     let mut objects = BTreeMap::new();
     for entry in fs::read_dir(&folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         if name.starts_with('.') || !name.ends_with(".json") {
             continue;
         }
@@ -177,23 +208,34 @@ fn load_kind<O: OfKind>(
 }
 
 fn read<O: OfKind>(path: &Path, name: &str) -> Result<Option<O>, StateError> {
-    let unusable = |problem: String| StateError::Unusable { path: path.to_owned(), problem };
+    let unusable = |problem: String| StateError::Unusable {
+        path: path.to_owned(),
+        problem,
+    };
     match fs::read(path) {
         Ok(content) => {
-            let object: O = stored::parse(name, &content).map_err(|error| unusable(error.to_string()))?;
-            object.check().map_err(|error| unusable(error.to_string()))?;
+            let object: O =
+                stored::parse(name, &content).map_err(|error| unusable(error.to_string()))?;
+            object
+                .check()
+                .map_err(|error| unusable(error.to_string()))?;
             Ok(Some(object))
-        },
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unusable(error.to_string())),
     }
 }
 
 fn write_json(path: &Path, label: &str, content: &impl Serialize) -> Result<(), StateError> {
-    let mut bytes = serde_json::to_vec_pretty(content)
-        .map_err(|source| StateError::Encode { key: label.to_owned(), source })?;
+    let mut bytes = serde_json::to_vec_pretty(content).map_err(|source| StateError::Encode {
+        key: label.to_owned(),
+        source,
+    })?;
     bytes.push(b'\n');
-    write_durably(path, &bytes).map_err(|source| StateError::Write { path: path.to_owned(), source })
+    write_durably(path, &bytes).map_err(|source| StateError::Write {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -217,7 +259,10 @@ fn sync_parent(path: &Path) -> std::io::Result<()> {
 fn clear_unfinished(folder: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED)) {
+        if path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
+        {
             fs::remove_file(path)?;
         }
     }
@@ -225,7 +270,10 @@ fn clear_unfinished(folder: &Path) -> std::io::Result<()> {
 }
 
 fn lock(dir: &Path) -> Result<File, StateError> {
-    let failed = |source| StateError::Folder { path: dir.to_owned(), source };
+    let failed = |source| StateError::Folder {
+        path: dir.to_owned(),
+        source,
+    };
     let mut file = File::options()
         .read(true)
         .write(true)
@@ -243,7 +291,10 @@ fn lock(dir: &Path) -> Result<File, StateError> {
                 (Ok(_), text) if !text.is_empty() => text.chars().take(16).collect(),
                 _ => "(unknown)".to_owned(),
             };
-            return Err(StateError::InUse { path: dir.to_owned(), holder });
+            return Err(StateError::InUse {
+                path: dir.to_owned(),
+                holder,
+            });
         }
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
@@ -264,7 +315,10 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> ObjectKey {
-        ObjectKey { namespace: "default".to_owned(), name: name.to_owned() }
+        ObjectKey {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     fn target(name: &str) -> StoredTarget {
@@ -284,7 +338,10 @@ mod tests {
         // A crash between writing and renaming leaves this behind.
         fs::write(dir.path().join("targets/.defragd-x"), "half").unwrap();
         let (_store, loaded) = Store::open(dir.path()).unwrap();
-        assert_eq!(loaded.targets.into_keys().collect::<Vec<_>>(), [key("demo")]);
+        assert_eq!(
+            loaded.targets.into_keys().collect::<Vec<_>>(),
+            [key("demo")]
+        );
         let files: Vec<_> = fs::read_dir(dir.path().join("targets")).unwrap().collect();
         assert_eq!(files.len(), 1, "no unfinished file stays");
     }
@@ -295,7 +352,10 @@ mod tests {
         let (_store, _) = Store::open(dir.path()).unwrap();
         let error = Store::open(dir.path()).unwrap_err();
         let pid = std::process::id().to_string();
-        assert!(matches!(&error, StateError::InUse { holder, .. } if *holder == pid), "{error}");
+        assert!(
+            matches!(&error, StateError::InUse { holder, .. } if *holder == pid),
+            "{error}"
+        );
         assert!(load(dir.path()).is_ok(), "reading works beside the holder");
     }
 
@@ -319,7 +379,10 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         let error = Store::open(&file.join("state")).unwrap_err();
-        assert!(error.to_string().contains("must exist or be creatable"), "{error}");
+        assert!(
+            error.to_string().contains("must exist or be creatable"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -337,7 +400,13 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), before);
         let unfinished = fs::read_dir(dir.path().join("targets"))
             .unwrap()
-            .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with(UNFINISHED))
+            .filter(|e| {
+                e.as_ref()
+                    .unwrap()
+                    .file_name()
+                    .to_string_lossy()
+                    .starts_with(UNFINISHED)
+            })
             .count();
         assert_eq!(unfinished, 0);
     }

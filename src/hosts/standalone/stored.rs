@@ -8,10 +8,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::checked;
-use crate::api::{API_VERSION, StatusError};
 use crate::api::defrag::{EtcdDefragSpec, EtcdDefragStatus};
 use crate::api::policy::{EtcdDefragPolicySpec, EtcdDefragPolicyStatus};
 use crate::api::target::{EtcdTargetSpec, EtcdTargetStatus};
+use crate::api::{API_VERSION, StatusError};
 use crate::engine::ObjectKey;
 
 /// The file among the objects that the object stands in.
@@ -78,7 +78,9 @@ pub(super) type StoredPolicy = Stored<EtcdDefragPolicySpec, EtcdDefragPolicyStat
 pub(super) type StoredRun = Stored<EtcdDefragSpec, EtcdDefragStatus>;
 
 /// Ties a stored type to its kind.
-pub(super) trait OfKind: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static {
+pub(super) trait OfKind:
+    Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static
+{
     const KIND: Kind;
 
     fn metadata(&self) -> &ObjectMeta;
@@ -145,11 +147,18 @@ impl<S, T> Stored<S, T> {
     }
 
     pub(super) fn created_at(&self) -> Timestamp {
-        self.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+        self.metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0)
     }
 
     pub(super) fn annotation(&self, name: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+        self.metadata
+            .annotations
+            .as_ref()?
+            .get(name)
+            .map(String::as_str)
     }
 
     /// Sets the annotation, or takes it away.
@@ -166,7 +175,11 @@ impl<S, T> Stored<S, T> {
 
     /// The policy that owns the object.
     pub(super) fn owner(&self) -> Option<&OwnerReference> {
-        self.metadata.owner_references.as_ref()?.iter().find(|o| o.controller == Some(true))
+        self.metadata
+            .owner_references
+            .as_ref()?
+            .iter()
+            .find(|o| o.controller == Some(true))
     }
 }
 
@@ -180,9 +193,22 @@ pub(super) fn key_of(metadata: &ObjectMeta) -> ObjectKey {
 /// An identity in the shape of a UUID. It is a function of the name and the
 /// moment of creation, so two objects share it only when they are the same.
 fn uid(kind: Kind, key: &ObjectKey, at: Timestamp) -> String {
-    let text = format!("{}\0{}\0{}\0{}", kind.as_str(), key.namespace, key.name, at.as_nanosecond());
+    let text = format!(
+        "{}\0{}\0{}\0{}",
+        kind.as_str(),
+        key.namespace,
+        key.name,
+        at.as_nanosecond()
+    );
     let hex = hex(&Sha256::digest(text.as_bytes()));
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32])
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..32]
+    )
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -226,7 +252,9 @@ fn escaped(text: &str) -> String {
 pub(super) enum ContentError {
     #[error("it is not JSON ({0}); it may have been cut short")]
     NotJson(String),
-    #[error("it holds {found}, and {wanted} is expected here; it was written by another program or another release")]
+    #[error(
+        "it holds {found}, and {wanted} is expected here; it was written by another program or another release"
+    )]
     Foreign { found: String, wanted: String },
     #[error("it holds {found}, whose file is {wanted:?}; it was renamed or copied")]
     Misplaced { found: String, wanted: String },
@@ -241,9 +269,14 @@ pub(super) enum ContentError {
 /// # Errors
 /// When anything in it would be lost by writing it again.
 pub(super) fn parse<O: OfKind>(file: &str, content: &[u8]) -> Result<O, ContentError> {
-    let raw: Value =
-        serde_json::from_slice(content).map_err(|error| ContentError::NotJson(error.to_string()))?;
-    let text = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or("nothing").to_owned();
+    let raw: Value = serde_json::from_slice(content)
+        .map_err(|error| ContentError::NotJson(error.to_string()))?;
+    let text = |name: &str| {
+        raw.get(name)
+            .and_then(Value::as_str)
+            .unwrap_or("nothing")
+            .to_owned()
+    };
     let (version, kind) = (text("apiVersion"), text("kind"));
     if (version.as_str(), kind.as_str()) != (API_VERSION, O::KIND.as_str()) {
         return Err(ContentError::Foreign {
@@ -252,11 +285,18 @@ pub(super) fn parse<O: OfKind>(file: &str, content: &[u8]) -> Result<O, ContentE
         });
     }
     let object: O = serde_path_to_error::deserialize(&raw).map_err(|error| {
-        ContentError::Field(format!("the field {} cannot be read: {}", error.path(), error.inner()))
+        ContentError::Field(format!(
+            "the field {} cannot be read: {}",
+            error.path(),
+            error.inner()
+        ))
     })?;
     let key = key_of(object.metadata());
     if file_name(&key) != file {
-        return Err(ContentError::Misplaced { found: key.to_string(), wanted: file_name(&key) });
+        return Err(ContentError::Misplaced {
+            found: key.to_string(),
+            wanted: file_name(&key),
+        });
     }
     let again = serde_json::to_value(&object)
         .map_err(|error| ContentError::Field(format!("it cannot be written again: {error}")))?;
@@ -277,11 +317,13 @@ fn lost(raw: &Value, again: &Value) -> Option<String> {
                 None => Some(name.clone()),
             }
         }),
-        (Value::Array(raw), Value::Array(again)) if raw.len() == again.len() => {
-            raw.iter().zip(again).enumerate().find_map(|(place, (value, other))| {
+        (Value::Array(raw), Value::Array(again)) if raw.len() == again.len() => raw
+            .iter()
+            .zip(again)
+            .enumerate()
+            .find_map(|(place, (value, other))| {
                 lost(value, other).map(|rest| join(&format!("[{place}]"), &rest))
-            })
-        }
+            }),
         _ => None,
     }
 }
@@ -298,7 +340,11 @@ fn says_nothing(value: &Value) -> bool {
 }
 
 fn join(name: &str, rest: &str) -> String {
-    if rest.starts_with('[') { format!("{name}{rest}") } else { format!("{name}.{rest}") }
+    if rest.starts_with('[') {
+        format!("{name}{rest}")
+    } else {
+        format!("{name}.{rest}")
+    }
 }
 
 #[cfg(test)]
@@ -306,7 +352,10 @@ mod tests {
     use super::*;
 
     fn key(namespace: &str, name: &str) -> ObjectKey {
-        ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() }
+        ObjectKey {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     #[test]
@@ -316,17 +365,28 @@ mod tests {
         assert_eq!(file_name(&key("..", "../x")), "%2E._%2E.%2Fx.json");
         assert_eq!(file_name(&key("", "Ü_")), "_%C3%9C%5F.json");
         let long = "x".repeat(253);
-        let (one, two) = (file_name(&key("a", &long)), file_name(&key("a", &format!("{}y", &long[1..]))));
+        let (one, two) = (
+            file_name(&key("a", &long)),
+            file_name(&key("a", &format!("{}y", &long[1..]))),
+        );
         assert_ne!(one, two);
         assert!(one.len() < 240, "{one}");
     }
 
     #[test]
     fn a_field_that_would_be_lost_is_a_newer_release() {
-        let stored = StoredTarget::new(Kind::Target, &key("default", "demo"), None, Timestamp::UNIX_EPOCH);
+        let stored = StoredTarget::new(
+            Kind::Target,
+            &key("default", "demo"),
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
         let mut value = serde_json::to_value(&stored).unwrap();
         let content = serde_json::to_vec(&value).unwrap();
-        assert_eq!(parse::<StoredTarget>("default_demo.json", &content).unwrap(), stored);
+        assert_eq!(
+            parse::<StoredTarget>("default_demo.json", &content).unwrap(),
+            stored
+        );
 
         value["status"]["shape"] = "round".into();
         let content = serde_json::to_vec(&value).unwrap();
@@ -339,14 +399,33 @@ mod tests {
 
     #[test]
     fn foreign_truncated_and_misplaced_files_are_told_apart() {
-        let stored = StoredTarget::new(Kind::Target, &key("default", "demo"), None, Timestamp::UNIX_EPOCH);
+        let stored = StoredTarget::new(
+            Kind::Target,
+            &key("default", "demo"),
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
         let content = serde_json::to_vec(&stored).unwrap();
         let error = |file: &str, content: &[u8]| parse::<StoredTarget>(file, content).unwrap_err();
-        assert!(matches!(error("default_demo.json", &content[..40]), ContentError::NotJson(_)));
-        assert!(matches!(error("default_demo.json", b""), ContentError::NotJson(_)));
-        assert!(matches!(error("default_other.json", &content), ContentError::Misplaced { .. }));
-        assert!(matches!(error("default_demo.json", b"{\"a\":1}"), ContentError::Foreign { .. }));
-        let other = String::from_utf8(content).unwrap().replace("v1alpha1", "v9");
+        assert!(matches!(
+            error("default_demo.json", &content[..40]),
+            ContentError::NotJson(_)
+        ));
+        assert!(matches!(
+            error("default_demo.json", b""),
+            ContentError::NotJson(_)
+        ));
+        assert!(matches!(
+            error("default_other.json", &content),
+            ContentError::Misplaced { .. }
+        ));
+        assert!(matches!(
+            error("default_demo.json", b"{\"a\":1}"),
+            ContentError::Foreign { .. }
+        ));
+        let other = String::from_utf8(content)
+            .unwrap()
+            .replace("v1alpha1", "v9");
         let error = error("default_demo.json", other.as_bytes());
         assert!(error.to_string().contains("defragd.dev/v9"), "{error}");
     }

@@ -12,7 +12,9 @@ use super::checked;
 use super::host::{Entry, StandaloneHost};
 use super::objects::{Ref, Snapshot};
 use super::store::StateError;
-use super::stored::{DOCUMENT_ERROR, FILE, Kind, OfKind, REMOVED_AT, StoredPolicy, StoredRun, StoredTarget};
+use super::stored::{
+    DOCUMENT_ERROR, FILE, Kind, OfKind, REMOVED_AT, StoredPolicy, StoredRun, StoredTarget,
+};
 use crate::api::document::Object;
 use crate::api::policy::EtcdDefragPolicySpec;
 use crate::api::target::EtcdTargetSpec;
@@ -73,12 +75,20 @@ impl StandaloneHost {
     /// Every object that there is a document of, or that is stored.
     fn concerned(&self, snapshot: &Snapshot) -> BTreeSet<Ref> {
         let inner = self.inner();
-        let of = |kind: Kind| move |key: &ObjectKey| Ref { kind, key: key.clone() };
+        let of = |kind: Kind| {
+            move |key: &ObjectKey| Ref {
+                kind,
+                key: key.clone(),
+            }
+        };
         let mut all: BTreeSet<Ref> = snapshot.documents.keys().cloned().collect();
         all.extend(inner.targets.keys().map(of(Kind::Target)));
         all.extend(inner.policies.keys().map(of(Kind::Policy)));
         // Policies' runs have no documents.
-        let written = inner.runs.iter().filter(|(_, entry)| entry.stored.annotation(FILE).is_some());
+        let written = inner
+            .runs
+            .iter()
+            .filter(|(_, entry)| entry.stored.annotation(FILE).is_some());
         all.extend(written.map(|(key, _)| of(Kind::Run)(key)));
         all
     }
@@ -113,23 +123,50 @@ impl StandaloneHost {
                 inner.unusable(Kind::Target, key),
             )
         };
-        if self.is_forgotten(before.as_ref().and_then(|stored| stored.annotation(REMOVED_AT)), situation) {
+        if self.is_forgotten(
+            before
+                .as_ref()
+                .and_then(|stored| stored.annotation(REMOVED_AT)),
+            situation,
+        ) {
             return self.forget(Kind::Target, key).await;
         }
-        let Some(mut next) = align::declared(Kind::Target, key, before.as_deref(), situation, target_spec, now()) else {
+        let Some(mut next) = align::declared(
+            Kind::Target,
+            key,
+            before.as_deref(),
+            situation,
+            target_spec,
+            now(),
+        ) else {
             return false;
         };
-        if before.as_ref().is_some_and(|before| before.spec != next.spec) {
+        if before
+            .as_ref()
+            .is_some_and(|before| before.spec != next.spec)
+        {
             // Other endpoints may lead to another cluster.
             next.status.cluster_id = None;
             next.status.members.clear();
             next.status.voters = None;
         }
-        let Some((stored, durable)) = self.keep(before.as_ref(), durable, next, unusable.is_some()).await else {
+        let Some((stored, durable)) = self
+            .keep(before.as_ref(), durable, next, unusable.is_some())
+            .await
+        else {
             return self.review_target(key, unusable);
         };
-        let view = stored.annotation(REMOVED_AT).is_none().then(|| Arc::new(checked::target_view(&stored, unusable.as_deref())));
-        let entry = Entry { stored, durable, view, blocked: unusable, cluster_since: 1 };
+        let view = stored
+            .annotation(REMOVED_AT)
+            .is_none()
+            .then(|| Arc::new(checked::target_view(&stored, unusable.as_deref())));
+        let entry = Entry {
+            stored,
+            durable,
+            view,
+            blocked: unusable,
+            cluster_since: 1,
+        };
         self.inner().targets.insert(key.clone(), entry);
         true
     }
@@ -146,15 +183,37 @@ impl StandaloneHost {
                 entry.map_or(1, |entry| entry.cluster_since),
             )
         };
-        if self.is_forgotten(before.as_ref().and_then(|stored| stored.annotation(REMOVED_AT)), situation) {
+        if self.is_forgotten(
+            before
+                .as_ref()
+                .and_then(|stored| stored.annotation(REMOVED_AT)),
+            situation,
+        ) {
             return self.forget(Kind::Policy, key).await;
         }
-        let Some(next) = align::declared(Kind::Policy, key, before.as_deref(), situation, policy_spec, now()) else {
+        let Some(next) = align::declared(
+            Kind::Policy,
+            key,
+            before.as_deref(),
+            situation,
+            policy_spec,
+            now(),
+        ) else {
             return false;
         };
-        let cluster = |stored: &StoredPolicy| stored.spec.as_ref().map(|spec| spec.cluster_ref.name.clone());
-        let moved = before.as_ref().is_some_and(|before| cluster(before) != cluster(&next));
-        let Some((stored, durable)) = self.keep(before.as_ref(), durable, next, unusable.is_some()).await else {
+        let cluster = |stored: &StoredPolicy| {
+            stored
+                .spec
+                .as_ref()
+                .map(|spec| spec.cluster_ref.name.clone())
+        };
+        let moved = before
+            .as_ref()
+            .is_some_and(|before| cluster(before) != cluster(&next));
+        let Some((stored, durable)) = self
+            .keep(before.as_ref(), durable, next, unusable.is_some())
+            .await
+        else {
             return self.review_policy(key, unusable);
         };
         let named = match situation {
@@ -165,13 +224,28 @@ impl StandaloneHost {
             .annotation(REMOVED_AT)
             .is_none()
             .then(|| Arc::new(checked::policy_view(&stored, unusable.as_deref(), named)));
-        let cluster_since = if moved { stored.generation() } else { cluster_since };
-        let entry = Entry { stored, durable, view, blocked: unusable, cluster_since };
+        let cluster_since = if moved {
+            stored.generation()
+        } else {
+            cluster_since
+        };
+        let entry = Entry {
+            stored,
+            durable,
+            view,
+            blocked: unusable,
+            cluster_since,
+        };
         self.inner().policies.insert(key.clone(), entry);
         true
     }
 
-    async fn sync_run(&self, key: &ObjectKey, situation: Situation<'_>, problems: &mut Vec<String>) -> bool {
+    async fn sync_run(
+        &self,
+        key: &ObjectKey,
+        situation: Situation<'_>,
+        problems: &mut Vec<String>,
+    ) -> bool {
         let _turn = self.turn(Kind::Run, key).await;
         let (before, durable) = {
             let inner = self.inner();
@@ -180,7 +254,10 @@ impl StandaloneHost {
                 return false;
             }
             let entry = inner.runs.get(key);
-            (entry.map(|entry| entry.stored.clone()), entry.is_some_and(|entry| entry.durable))
+            (
+                entry.map(|entry| entry.stored.clone()),
+                entry.is_some_and(|entry| entry.durable),
+            )
         };
         let next = match align::run(key, before.as_deref(), situation, now()) {
             RunFate::None => return false,
@@ -192,19 +269,32 @@ impl StandaloneHost {
             RunFate::Store(next) => *next,
         };
         let begins = accepted(&next) && !before.as_ref().is_some_and(|before| accepted(before));
-        let Some((stored, durable)) = self.keep(before.as_ref(), durable, next, false).await else { return false };
+        let Some((stored, durable)) = self.keep(before.as_ref(), durable, next, false).await else {
+            return false;
+        };
         if begins && !durable {
             // A run is known to nobody before it is stored.
             return false;
         }
         let view = accepted(&stored).then(|| {
             let mut view = checked::run_view(&stored);
-            if let Some(old) = self.inner().runs.get(key).and_then(|entry| entry.view.clone()) {
+            if let Some(old) = self
+                .inner()
+                .runs
+                .get(key)
+                .and_then(|entry| entry.view.clone())
+            {
                 view.record = old.record.clone();
             }
             Arc::new(view)
         });
-        let entry = Entry { stored, durable, view, blocked: None, cluster_since: 1 };
+        let entry = Entry {
+            stored,
+            durable,
+            view,
+            blocked: None,
+            cluster_since: 1,
+        };
         self.inner().runs.insert(key.clone(), entry);
         true
     }
@@ -243,30 +333,43 @@ impl StandaloneHost {
     /// start, or its state file became usable or unusable.
     fn review_target(&self, key: &ObjectKey, unusable: Option<String>) -> bool {
         let mut inner = self.inner();
-        let Some(entry) = inner.targets.get_mut(key) else { return false };
+        let Some(entry) = inner.targets.get_mut(key) else {
+            return false;
+        };
         let shown = entry.stored.annotation(REMOVED_AT).is_none();
         if entry.blocked == unusable && entry.view.is_some() == shown {
             return false;
         }
-        entry.view = shown.then(|| Arc::new(checked::target_view(&entry.stored, unusable.as_deref())));
+        entry.view =
+            shown.then(|| Arc::new(checked::target_view(&entry.stored, unusable.as_deref())));
         entry.blocked = unusable;
         true
     }
 
     fn review_policy(&self, key: &ObjectKey, unusable: Option<String>) -> bool {
         let mut inner = self.inner();
-        let Some(entry) = inner.policies.get_mut(key) else { return false };
+        let Some(entry) = inner.policies.get_mut(key) else {
+            return false;
+        };
         let shown = entry.stored.annotation(REMOVED_AT).is_none();
         if entry.blocked == unusable && entry.view.is_some() == shown {
             return false;
         }
-        entry.view = shown.then(|| Arc::new(checked::policy_view(&entry.stored, unusable.as_deref(), None)));
+        entry.view = shown.then(|| {
+            Arc::new(checked::policy_view(
+                &entry.stored,
+                unusable.as_deref(),
+                None,
+            ))
+        });
         entry.blocked = unusable;
         true
     }
 
     fn is_forgotten(&self, removed_at: Option<&str>, situation: Situation<'_>) -> bool {
-        let Some(at) = removed_at.and_then(|at| at.parse::<Timestamp>().ok()) else { return false };
+        let Some(at) = removed_at.and_then(|at| at.parse::<Timestamp>().ok()) else {
+            return false;
+        };
         matches!(situation, Situation::Gone) && now().duration_since(at) > REMEMBERED
     }
 
@@ -276,7 +379,10 @@ impl StandaloneHost {
             return false;
         }
         let mut inner = self.inner();
-        inner.missing.remove(&Ref { kind, key: key.clone() });
+        inner.missing.remove(&Ref {
+            kind,
+            key: key.clone(),
+        });
         match kind {
             Kind::Target => drop(inner.targets.remove(key)),
             Kind::Policy => drop(inner.policies.remove(key)),
@@ -294,10 +400,16 @@ impl StandaloneHost {
         for entry in inner.runs.values_mut() {
             let Some(view) = &entry.view else { continue };
             let Some(owner) = &view.owner else { continue };
-            let policy = inner.policies.get(owner).and_then(|entry| entry.view.as_ref());
+            let policy = inner
+                .policies
+                .get(owner)
+                .and_then(|entry| entry.view.as_ref());
             let removable = policy.is_none_or(|policy| policy.spec.is_ok());
             if removable != view.removable {
-                let next = crate::engine::RunView { removable, ..(**view).clone() };
+                let next = crate::engine::RunView {
+                    removable,
+                    ..(**view).clone()
+                };
                 entry.view = Some(Arc::new(next));
                 changed = true;
             }
@@ -311,7 +423,10 @@ impl StandaloneHost {
         if old.as_ref() == Some(&problems) {
             return;
         }
-        for problem in problems.iter().filter(|p| !old.iter().flatten().any(|old| old == *p)) {
+        for problem in problems
+            .iter()
+            .filter(|p| !old.iter().flatten().any(|old| old == *p))
+        {
             self.telemetry.error("document");
             tracing::warn!("{problem}");
         }
@@ -319,7 +434,9 @@ impl StandaloneHost {
         let stored = tokio::task::spawn_blocking(move || store.write_documents(&content)).await;
         match stored.unwrap_or_else(|error| Err(StateError::Aborted(error.to_string()))) {
             Ok(()) => self.inner().problems = Some(problems),
-            Err(error) => tracing::error!(%error, "unable to store what is wrong with the documents"),
+            Err(error) => {
+                tracing::error!(%error, "unable to store what is wrong with the documents");
+            }
         }
     }
 
@@ -350,8 +467,15 @@ impl StandaloneHost {
                     if let Some(found) = self.look_again::<StoredRun>(file).await {
                         let mut inner = self.inner();
                         if let Some(stored) = found {
-                            let view = accepted(&stored).then(|| Arc::new(checked::run_view(&stored)));
-                            inner.runs.insert(stored.key(), Entry { view, ..Entry::loaded(stored) });
+                            let view =
+                                accepted(&stored).then(|| Arc::new(checked::run_view(&stored)));
+                            inner.runs.insert(
+                                stored.key(),
+                                Entry {
+                                    view,
+                                    ..Entry::loaded(stored)
+                                },
+                            );
                         }
                         // The engine has to hear that runs can be read again.
                         inner.retry = true;
@@ -406,7 +530,9 @@ impl<S: PartialEq, T> Named for super::stored::Stored<S, T> {
         let removed = before.is_some_and(|before| before.annotation(REMOVED_AT).is_some());
         match self.annotation(DOCUMENT_ERROR) {
             Some(error) if old != Some(error) => tracing::warn!(kind, %object, "{error}"),
-            None if old.is_some() => tracing::info!(kind, %object, "the document can be used again"),
+            None if old.is_some() => {
+                tracing::info!(kind, %object, "the document can be used again");
+            }
             _ if self.metadata.deletion_timestamp.is_some() => {
                 tracing::info!(kind, %object, "the document was removed: the run ends after the member in progress");
             }

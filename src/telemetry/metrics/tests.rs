@@ -13,12 +13,18 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn key(name: &str) -> ObjectKey {
-    ObjectKey { namespace: "default".to_owned(), name: name.to_owned() }
+    ObjectKey {
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+    }
 }
 
 /// As it stands in a scrape.
 fn full_name(metric: &Metric) -> String {
-    let unit = metric.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+    let unit = metric
+        .unit
+        .map(|unit| format!("_{unit}"))
+        .unwrap_or_default();
     let end = match metric.kind {
         MetricType::Counter => "_total",
         MetricType::Info => "_info",
@@ -28,16 +34,33 @@ fn full_name(metric: &Metric) -> String {
 }
 
 fn row(metric: &Metric) -> String {
-    let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+    let labels: Vec<String> = metric
+        .labels
+        .iter()
+        .map(|label| format!("`{label}`"))
+        .collect();
     let kind = metric.kind.as_str();
-    format!("| `{}` | {kind} | {} | {} |", full_name(metric), labels.join(", "), metric.help)
+    format!(
+        "| `{}` | {kind} | {} | {} |",
+        full_name(metric),
+        labels.join(", "),
+        metric.help
+    )
 }
 
 #[test]
 fn the_documentation_holds_the_same_table() {
-    let written: Vec<&str> = DOCUMENT.lines().filter(|line| line.starts_with("| `")).collect();
+    let written: Vec<&str> = DOCUMENT
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
     let wanted: Vec<String> = ALL.iter().map(row).collect();
-    assert_eq!(written, wanted, "docs/metrics.md should hold:\n{}", wanted.join("\n"));
+    assert_eq!(
+        written,
+        wanted,
+        "docs/metrics.md should hold:\n{}",
+        wanted.join("\n")
+    );
 }
 
 fn state() -> ClusterState {
@@ -72,7 +95,10 @@ fn observation() -> Observation {
         version: "3.6.0".to_owned(),
         db_size: 1000,
         db_size_in_use: Some(400),
-        quota: Quota::Known { bytes: 2000, source: QuotaSource::Status },
+        quota: Quota::Known {
+            bytes: 2000,
+            source: QuotaSource::Status,
+        },
         leader: Some(id),
         raft_term: 1,
         raft_index: 7,
@@ -81,12 +107,27 @@ fn observation() -> Observation {
         alarms: BTreeSet::new(),
         errors: Vec::new(),
     };
-    let silent = Trouble { reason: Reason::MemberUnreachable, message: String::new() };
-    let view = |id, name: &str, status| MemberView { id, name: name.to_owned(), learner: false, status, metrics: None };
+    let silent = Trouble {
+        reason: Reason::MemberUnreachable,
+        message: String::new(),
+    };
+    let view = |id, name: &str, status| MemberView {
+        id,
+        name: name.to_owned(),
+        learner: false,
+        status,
+        metrics: None,
+    };
     Observation {
         at: at(30),
-        members: Ok(vec![view(id, "one", Ok(status)), view(MemberId(2), "two", Err(silent))]),
-        alarms: Ok(BTreeSet::from([Alarm { member: id, kind: AlarmKind::NoSpace }])),
+        members: Ok(vec![
+            view(id, "one", Ok(status)),
+            view(MemberId(2), "two", Err(silent)),
+        ]),
+        alarms: Ok(BTreeSet::from([Alarm {
+            member: id,
+            kind: AlarmKind::NoSpace,
+        }])),
         cluster_ids: BTreeSet::new(),
         expected_voters: None,
     }
@@ -120,13 +161,16 @@ fn finished() -> RunRecord {
 /// Every metric has a series.
 fn full() -> String {
     let telemetry = Telemetry::default();
-    telemetry.policy_evaluated(&key("p"), &state());
+    telemetry.policy_evaluated(&key("p"), &state(), state().signal.and_then(|s| s.value));
     telemetry.target_observed(&key("t"), &observation());
     telemetry.run_finished(&key("r"), &finished());
     telemetry.error("policy");
     telemetry.state_written(true);
     telemetry.round(at(40));
-    let mut stats = SourceStats { shared: 3, ..SourceStats::default() };
+    let mut stats = SourceStats {
+        shared: 3,
+        ..SourceStats::default()
+    };
     stats.requests.insert("200".to_owned(), 2);
     let numbers = telemetry.numbers().clone();
     render(numbers, BTreeMap::from([("main".to_owned(), stats)])).unwrap()
@@ -137,17 +181,28 @@ fn every_documented_metric_is_served_and_no_other() {
     let text = full();
     let served: BTreeSet<String> = text
         .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next().map(str::to_owned))
+        .filter_map(|line| {
+            line.strip_prefix("# TYPE ")?
+                .split(' ')
+                .next()
+                .map(str::to_owned)
+        })
         .collect();
     let base = |metric: &Metric| {
         let name = full_name(metric);
-        name.trim_end_matches("_total").trim_end_matches("_info").to_owned()
+        name.trim_end_matches("_total")
+            .trim_end_matches("_info")
+            .to_owned()
     };
     let documented: BTreeSet<String> = ALL.iter().map(base).collect();
     assert_eq!(served, documented, "{text}");
     for metric in ALL {
         for label in metric.labels {
-            assert!(text.contains(&format!("{label}=\"")), "{label} of {}", metric.name);
+            assert!(
+                text.contains(&format!("{label}=\"")),
+                "{label} of {}",
+                metric.name
+            );
         }
     }
     assert!(text.ends_with("# EOF\n"));
@@ -174,18 +229,26 @@ fn values_are_what_was_told() {
     }
     let alarm = "defragd_target_member_alarm{namespace=\"default\",name=\"t\",member=\"one\",member_id=\"abc\",alarm=\"NOSPACE\"} 1.0";
     assert!(text.lines().any(|line| line == alarm), "{text}");
-    assert!(!text.contains("db_size_bytes{namespace=\"default\",name=\"t\",member=\"two\""), "unknown is absent, not zero");
+    assert!(
+        !text.contains("db_size_bytes{namespace=\"default\",name=\"t\",member=\"two\""),
+        "unknown is absent, not zero"
+    );
 }
 
 #[test]
 fn t103_series_of_what_is_gone_disappear() {
     let telemetry = Telemetry::default();
-    telemetry.policy_evaluated(&key("p"), &state());
+    telemetry.policy_evaluated(&key("p"), &state(), state().signal.and_then(|s| s.value));
     telemetry.target_observed(&key("t"), &observation());
     let mut fewer = observation();
-    fewer.members = fewer.members.map(|members| members.into_iter().take(1).collect());
+    fewer.members = fewer
+        .members
+        .map(|members| members.into_iter().take(1).collect());
     telemetry.target_observed(&key("t"), &fewer);
-    assert!(!telemetry.render().unwrap().contains("member=\"two\""), "a member that left");
+    assert!(
+        !telemetry.render().unwrap().contains("member=\"two\""),
+        "a member that left"
+    );
     telemetry.forget_policy(&key("p"));
     telemetry.forget_target(&key("t"));
     let text = telemetry.render().unwrap();
@@ -195,13 +258,27 @@ fn t103_series_of_what_is_gone_disappear() {
 #[test]
 fn an_earlier_success_stays_known_after_a_failure() {
     let telemetry = Telemetry::default();
-    telemetry.policy_evaluated(&key("p"), &state());
+    telemetry.policy_evaluated(&key("p"), &state(), state().signal.and_then(|s| s.value));
     let mut failed = state();
-    failed.last_run = failed.last_run.map(|run| LastRun { succeeded: false, finished_at: at(50), ..run });
-    telemetry.policy_evaluated(&key("p"), &failed);
+    failed.last_run = failed.last_run.map(|run| LastRun {
+        succeeded: false,
+        finished_at: at(50),
+        ..run
+    });
+    telemetry.policy_evaluated(&key("p"), &failed, None);
     let text = telemetry.render().unwrap();
-    assert!(text.contains("defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"p\"} 5.0"), "{text}");
-    assert!(text.contains("defragd_policy_last_run_timestamp_seconds{namespace=\"default\",name=\"p\"} 50.0"), "{text}");
+    assert!(
+        text.contains(
+            "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"p\"} 5.0"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "defragd_policy_last_run_timestamp_seconds{namespace=\"default\",name=\"p\"} 50.0"
+        ),
+        "{text}"
+    );
 }
 
 #[test]

@@ -43,7 +43,15 @@ while IFS=' ' read -r word value; do
 done
 for pid in $pids; do kill -KILL "$pid" 2>/dev/null; done
 printf '%s' "$dirs" | while IFS= read -r dir; do
-    case $dir in */defragd-*) rm -rf -- "$dir" ;; esac
+    case $dir in
+        */defragd-*)
+            # A server that is not quite dead may still write.
+            for attempt in 1 2 3 4 5; do
+                rm -rf -- "$dir" && break
+                sleep 1
+            done
+            ;;
+    esac
 done
 "#;
 

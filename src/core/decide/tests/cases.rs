@@ -117,6 +117,29 @@ fn t102_evaluations_that_change_only_a_time_leave_the_state_as_it_is() {
 }
 
 #[test]
+fn t102_a_value_that_wobbles_and_a_wait_that_shrinks_are_no_news() {
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
+    w.eval(firing());
+    w.pass(10).finish(500 * MIB);
+    let reading = |value: f64| Reading {
+        value: Some(value),
+        message: format!("{value} is above 100"),
+        ..firing()
+    };
+    w.pass(10).eval(reading(150.0));
+    let state = w.state.clone();
+    for value in [151.0, 149.0, 160.0, 140.0] {
+        assert_eq!(w.pass(10).eval(reading(value)), Reason::CoolingDown);
+        assert_eq!(w.state, state);
+    }
+    w.pass(10).eval(reading(200.0));
+    assert_eq!(w.state.signal.as_ref().unwrap().value, Some(200.0));
+}
+
+#[test]
 fn t46_created_then_the_record_was_lost_asks_for_the_same_run_or_sees_it() {
     let mut w = World::new(Policy {
         hold_for: secs(0),

@@ -22,7 +22,7 @@ fn t38_the_cooldown_counts_from_the_end_of_the_run() {
             .split_once(' ')
             .unwrap()
             .1,
-        "ended 10s ago and gave back 500 MiB; cooldown is 1h, 59m 50s left"
+        "ended at 2025-06-15T17:06:40Z and gave back 500 MiB; the cooldown of 1h ends at 2025-06-15T18:06:40Z"
     );
     assert_eq!(w.pass(3_590).eval(firing()), Reason::RunCreated);
     assert_eq!(w.names().len(), 2, "another firing, another name");

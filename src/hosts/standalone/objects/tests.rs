@@ -25,7 +25,11 @@ impl Scene {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
-        Scene { dir, folder, start: Instant::now() }
+        Scene {
+            dir,
+            folder,
+            start: Instant::now(),
+        }
     }
 
     fn put(&self, name: &str, text: &str) {
@@ -34,7 +38,8 @@ impl Scene {
 
     /// Reads as of `after` from now, so that nothing has to be waited for.
     fn read(&mut self, after: Duration) -> Snapshot {
-        self.folder.read_at(self.start + after, SystemTime::now() + after)
+        self.folder
+            .read_at(self.start + after, SystemTime::now() + after)
     }
 
     fn settled(&mut self) -> Snapshot {
@@ -43,11 +48,19 @@ impl Scene {
 }
 
 fn names(snapshot: &Snapshot) -> Vec<String> {
-    snapshot.documents.keys().map(|r| format!("{} {}", r.kind.as_str(), r.key)).collect()
+    snapshot
+        .documents
+        .keys()
+        .map(|r| format!("{} {}", r.kind.as_str(), r.key))
+        .collect()
 }
 
 fn error<'a>(snapshot: &'a Snapshot, name: &str) -> &'a str {
-    let (_, document) = snapshot.documents.iter().find(|(r, _)| r.key.name == name).unwrap();
+    let (_, document) = snapshot
+        .documents
+        .iter()
+        .find(|(r, _)| r.key.name == name)
+        .unwrap();
     document.object.as_ref().unwrap_err()
 }
 
@@ -60,16 +73,31 @@ fn reads_yaml_and_json_and_leaves_the_rest() {
         "c.json",
         r#"{"apiVersion":"defragd.dev/v1alpha1","kind":"EtcdDefrag","metadata":{"name":"three","namespace":"other"},"spec":{"clusterRef":{"name":"demo"}}}"#,
     );
-    for name in [".hidden.yaml", "d.yaml~", "e.yaml.bak", "#f.yaml#", "notes.txt", ".g.yaml.swp"] {
+    for name in [
+        ".hidden.yaml",
+        "d.yaml~",
+        "e.yaml.bak",
+        "#f.yaml#",
+        "notes.txt",
+        ".g.yaml.swp",
+    ] {
         scene.put(name, "not: [yaml");
     }
     fs::create_dir(scene.dir.path().join("h.yaml")).unwrap();
     let snapshot = scene.settled();
     assert_eq!(
         names(&snapshot),
-        ["EtcdTarget default/demo", "EtcdDefrag default/one", "EtcdDefrag default/two", "EtcdDefrag other/three"]
+        [
+            "EtcdTarget default/demo",
+            "EtcdDefrag default/one",
+            "EtcdDefrag default/two",
+            "EtcdDefrag other/three"
+        ]
     );
-    assert!(snapshot.problems.is_empty() && snapshot.opaque.is_empty(), "{snapshot:?}");
+    assert!(
+        snapshot.problems.is_empty() && snapshot.opaque.is_empty(),
+        "{snapshot:?}"
+    );
 }
 
 #[test]
@@ -77,24 +105,40 @@ fn a_bad_document_does_not_hide_the_others_and_keeps_its_name_and_line() {
     let mut scene = Scene::new();
     scene.put(
         "a.yaml",
-        &format!("{}  leeder: Move\n---\n# fine\n{TARGET}---\n{}  activeDeadline: 0s\n", run("typo"), run("zero")),
+        &format!(
+            "{}  leeder: Move\n---\n# fine\n{TARGET}---\n{}  activeDeadline: 0s\n",
+            run("typo"),
+            run("zero")
+        ),
     );
     let snapshot = scene.settled();
     assert_eq!(names(&snapshot).len(), 3);
     let typo = error(&snapshot, "typo");
     assert!(typo.starts_with("a.yaml:6: spec.leeder: "), "{typo}");
     let zero = error(&snapshot, "zero");
-    assert!(zero.starts_with("a.yaml:19: spec.activeDeadline: "), "{zero}");
-    assert!(snapshot.opaque.is_empty(), "every document's name could be read");
+    assert!(
+        zero.starts_with("a.yaml:19: spec.activeDeadline: "),
+        "{zero}"
+    );
+    assert!(
+        snapshot.opaque.is_empty(),
+        "every document's name could be read"
+    );
 }
 
 #[test]
 fn a_document_without_a_readable_name_makes_its_file_opaque() {
     for (text, part) in [
         ("kind: [", "a.yaml:"),
-        ("kind: EtcdTarget\napiVersion: defragd.dev/v1alpha1\nspec: {endpoints: []}\n", "name"),
+        (
+            "kind: EtcdTarget\napiVersion: defragd.dev/v1alpha1\nspec: {endpoints: []}\n",
+            "name",
+        ),
         ("just text", "a.yaml:"),
-        ("apiVersion: v1\nkind: Secret\nmetadata: {name: x}\n", "Secret"),
+        (
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\n",
+            "Secret",
+        ),
     ] {
         let mut scene = Scene::new();
         scene.put("a.yaml", &format!("{TARGET}---\n{text}"));
@@ -103,7 +147,11 @@ fn a_document_without_a_readable_name_makes_its_file_opaque() {
         assert_eq!(names(&snapshot).len(), 2, "{text}: {snapshot:?}");
         assert!(snapshot.doubt(Some("a.yaml")).is_some(), "{text}");
         assert!(snapshot.doubt(Some("b.yaml")).is_none(), "{text}");
-        assert!(snapshot.problems.iter().any(|p| p.contains(part)), "{text}: {:?}", snapshot.problems);
+        assert!(
+            snapshot.problems.iter().any(|p| p.contains(part)),
+            "{text}: {:?}",
+            snapshot.problems
+        );
     }
 }
 
@@ -113,7 +161,10 @@ fn a_file_counts_once_it_has_been_left_alone() {
     scene.put("a.yaml", &run("one"));
     let snapshot = scene.read(Duration::ZERO);
     assert!(snapshot.unsettled && snapshot.documents.is_empty());
-    assert!(snapshot.doubt(Some("a.yaml")).is_some(), "what stands in it is not known yet");
+    assert!(
+        snapshot.doubt(Some("a.yaml")).is_some(),
+        "what stands in it is not known yet"
+    );
     assert_eq!(names(&scene.settled()), ["EtcdDefrag default/one"]);
 
     // Cut short while it is written again: what was read before still counts.
@@ -145,7 +196,10 @@ fn the_second_definition_is_an_error_that_names_both_places() {
     assert_eq!(names(&snapshot).len(), 2);
     assert_eq!(snapshot.problems.len(), 1);
     let problem = &snapshot.problems[0];
-    assert!(problem.starts_with("b.yaml:") && problem.contains("a.yaml:1"), "{problem}");
+    assert!(
+        problem.starts_with("b.yaml:") && problem.contains("a.yaml:1"),
+        "{problem}"
+    );
     assert!(snapshot.opaque.is_empty());
 }
 
@@ -165,7 +219,10 @@ fn a_mounted_config_map_is_followed_through_its_links() {
     assert_eq!(names(&scene.settled()), ["EtcdDefrag default/two"]);
     fs::remove_dir_all(root.join("..v2")).unwrap();
     let snapshot = scene.settled();
-    assert!(snapshot.doubt(Some("a.yaml")).is_some(), "a dangling link says nothing about removal");
+    assert!(
+        snapshot.doubt(Some("a.yaml")).is_some(),
+        "a dangling link says nothing about removal"
+    );
 }
 
 #[test]
@@ -175,11 +232,22 @@ fn an_unreadable_file_or_folder_proves_nothing() {
     scene.put("big.yaml", &"# much\n".repeat(700_000));
     fs::write(scene.dir.path().join("latin.yaml"), b"kind: \xe9").unwrap();
     let snapshot = scene.settled();
-    assert_eq!(snapshot.opaque.keys().collect::<Vec<_>>(), ["big.yaml", "latin.yaml"]);
-    assert!(snapshot.problems[0].contains("larger than 4 MiB"), "{:?}", snapshot.problems);
+    assert_eq!(
+        snapshot.opaque.keys().collect::<Vec<_>>(),
+        ["big.yaml", "latin.yaml"]
+    );
+    assert!(
+        snapshot.problems[0].contains("larger than 4 MiB"),
+        "{:?}",
+        snapshot.problems
+    );
 
     let gone = scene.dir.path().to_owned();
     fs::remove_dir_all(&gone).unwrap();
     let snapshot = scene.settled();
-    assert!(snapshot.blind && snapshot.doubt(Some("a.yaml")).is_some() && snapshot.doubt(None).is_some());
+    assert!(
+        snapshot.blind
+            && snapshot.doubt(Some("a.yaml")).is_some()
+            && snapshot.doubt(None).is_some()
+    );
 }

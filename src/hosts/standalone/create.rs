@@ -1,0 +1,85 @@
+//! Runs that policies make.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use super::host::{Inner, StandaloneHost};
+use super::stored::{CAUSE, Kind, StoredRun};
+use crate::api::API_VERSION;
+use crate::api::defrag::{EtcdDefragSpec, EtcdDefragStatus};
+use crate::core::reason::Reason;
+use crate::core::run::{Note, RunRecord};
+use crate::engine::{HostError, ObjectKey, PolicyView};
+
+impl StandaloneHost {
+    /// The administrator's limit on new runs of all policies together.
+    pub(super) fn within_limit(&self, at: Timestamp) -> Result<(), HostError> {
+        let Some(limit) = self.limits.runs_per_hour else {
+            return Ok(());
+        };
+        let inner = self.inner();
+        let recent = inner
+            .runs
+            .values()
+            .filter(|entry| entry.stored.owner().is_some())
+            .filter(|entry| {
+                at.duration_since(entry.stored.created_at()) < SignedDuration::from_hours(1)
+            })
+            .count();
+        if recent < limit.get() as usize {
+            return Ok(());
+        }
+        Err(HostError {
+            reason: Reason::CreateFailed,
+            message: format!(
+                "policies made {recent} runs within the last hour, and limits.runsPerHour is {limit}"
+            ),
+        })
+    }
+}
+
+/// The run that a policy asks for, made after the policy's template.
+pub(super) fn new_run(
+    inner: &Inner,
+    key: &ObjectKey,
+    policy: &PolicyView,
+    cause: &Note,
+    created_at: Timestamp,
+) -> Result<StoredRun, HostError> {
+    let refuse = |message: String| HostError {
+        reason: Reason::CreateFailed,
+        message,
+    };
+    let entry = inner
+        .policies
+        .get(&policy.key)
+        .filter(|entry| entry.view.is_some())
+        .ok_or_else(|| refuse(format!("the policy {} is gone", policy.key)))?;
+    let (Some(spec), true) = (
+        &entry.stored.spec,
+        entry.stored.generation() == policy.generation,
+    ) else {
+        return Err(refuse(format!(
+            "the policy {} changed meanwhile; it is evaluated again",
+            policy.key
+        )));
+    };
+    let run = EtcdDefragSpec {
+        cluster_ref: spec.cluster_ref.clone(),
+        run: spec.run_template.clone().unwrap_or_default(),
+    };
+    let mut stored = StoredRun::new(Kind::Run, key, Some(run), created_at);
+    stored.annotate(CAUSE, Some(format!("{}: {}", cause.reason, cause.message)));
+    stored.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: API_VERSION.to_owned(),
+        kind: Kind::Policy.as_str().to_owned(),
+        name: policy.key.name.clone(),
+        uid: policy.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    let record = RunRecord::default();
+    stored.status =
+        EtcdDefragStatus::from_record(&record, Some(1), &EtcdDefragStatus::default(), created_at);
+    Ok(stored)
+}
