@@ -67,7 +67,12 @@ pub async fn drive<R: Recorder>(
         let seen = link.observe(now()).await;
         let Next { record: next, step } = sweep::next(&spec, record.clone(), &seen, &control);
         if let Err(error) = recorder.record(&next, &step).await {
-            tracing::error!(reason = %error.reason, %error, "unable to store the run, nothing is done");
+            if error.reason != Reason::Queued {
+                tracing::error!(reason = %error.reason, %error, "unable to store the run, nothing is done");
+            } else if said != Some(error.reason) {
+                said = Some(error.reason);
+                tracing::info!(reason = %error.reason, "{error}");
+            }
             record.transient = next.transient;
             pause(RECORD_PAUSE, &mut orders, shutdown).await;
             continue;

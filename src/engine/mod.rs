@@ -4,6 +4,7 @@
 //! call the pure core; they never decide. What they need from where objects live
 //! is the [`Host`] trait.
 
+mod claim;
 mod cluster;
 pub mod drive;
 pub mod host;

@@ -10,8 +10,10 @@ use crate::core::decide::{RunEnd, RunSummary};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, Outcome, Phase, RunRecord};
 use crate::core::sweep::{Control, Step};
+use crate::core::view::ClusterId;
 use crate::telemetry::Telemetry;
 
+use super::claim::{Claim, Claims};
 use super::cluster::Link;
 use super::drive::{Driven, Orders, Recorder, drive};
 use super::host::{About, Event, Host, HostError, ObjectKey, RunView, TargetView};
@@ -21,6 +23,8 @@ use super::now;
 pub(super) struct Shared<H> {
     pub(super) host: Arc<H>,
     pub(super) telemetry: Arc<Telemetry>,
+    /// Which run has which cluster.
+    pub(super) claims: Claims,
 }
 
 /// True when both names stand for one cluster: the same target, or two targets
@@ -203,6 +207,8 @@ async fn attend<H: Host>(
     let mut link = Link::new((**connection).clone());
     let mut recorder = HostRecorder {
         host: &*shared.host,
+        claims: &shared.claims,
+        claim: None,
         run,
         generation: run.generation,
     };
@@ -248,12 +254,52 @@ async fn follow<H: Host>(host: Arc<H>, key: ObjectKey, give: watch::Sender<Order
 
 struct HostRecorder<'a, H> {
     host: &'a H,
+    claims: &'a Claims,
+    claim: Option<Claim>,
     run: &'a RunView,
     generation: i64,
 }
 
+impl<H: Host> HostRecorder<'_, H> {
+    /// Another target may name the same cluster, which shows only now.
+    async fn hold(&mut self, cluster: ClusterId) -> Result<(), HostError> {
+        if self
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.cluster == cluster)
+        {
+            return Ok(());
+        }
+        match self.claims.take(cluster, self.run, &self.host.runs()?) {
+            Ok(claim) => {
+                self.claim = Some(claim);
+                Ok(())
+            }
+            Err(other) => {
+                let message =
+                    format!("the run {other} has the cluster {cluster}, by another target's name");
+                let gate = Some(Note::new(Reason::Queued, message.clone()));
+                let waiting = RunRecord {
+                    gate,
+                    ..self.run.record.clone()
+                };
+                self.host
+                    .record_run(&self.run.key, self.generation, &waiting)
+                    .await?;
+                Err(HostError {
+                    reason: Reason::Queued,
+                    message,
+                })
+            }
+        }
+    }
+}
+
 impl<H: Host> Recorder for HostRecorder<'_, H> {
     async fn record(&mut self, record: &RunRecord, _step: &Step) -> Result<(), HostError> {
+        if let Some(cluster) = record.cluster_id {
+            self.hold(cluster).await?;
+        }
         self.host
             .record_run(&self.run.key, self.generation, record)
             .await

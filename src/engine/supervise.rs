@@ -14,6 +14,7 @@ use crate::core::run::Phase;
 use crate::signals::Sources;
 use crate::telemetry::Telemetry;
 
+use super::claim::Claims;
 use super::host::{Host, ObjectKey, RunView};
 use super::policy::PolicyShared;
 use super::run::Shared;
@@ -37,9 +38,11 @@ pub struct Engine<H> {
 
 impl<H: Host> Engine<H> {
     pub fn new(host: Arc<H>, sources: Arc<Sources>, telemetry: Arc<Telemetry>) -> Self {
+        let claims = Claims::default();
         let shared = || Shared {
             host: host.clone(),
             telemetry: telemetry.clone(),
+            claims: claims.clone(),
         };
         Engine {
             policies: Arc::new(PolicyShared {

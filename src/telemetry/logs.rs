@@ -1,5 +1,7 @@
 //! The log: one line an event on standard error, as text or JSON.
 
+use std::io::IsTerminal;
+
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -44,7 +46,11 @@ pub fn init(format: LogFormat, level: &str) -> Result<(), LogError> {
         })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        // It would complain on standard error, which panics when that is what cannot be written: a log
+        // on a full disk must not end the process.
+        .log_internal_errors(false);
     let done = match format {
         LogFormat::Text => builder.finish().try_init(),
         LogFormat::Json => builder.json().flatten_event(true).finish().try_init(),

@@ -27,6 +27,7 @@
 //! Which binaries are started is not known here: `tests/servers/provision` pins the versions,
 //! makes them when they are missing, and says where they are ([`servers`]).
 
+pub mod defragd;
 mod error;
 pub mod etcd;
 mod ports;
@@ -37,6 +38,7 @@ pub mod servers;
 pub mod tls;
 mod wait;
 
+pub use defragd::{Defragd, Status};
 pub use error::Error;
 pub use etcd::{Cluster, Etcd, Member, MemberStatus, Sizes};
 pub use prometheus::{Prometheus, PrometheusServer, Sample};

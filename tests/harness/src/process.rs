@@ -161,14 +161,19 @@ impl Process {
     }
 
     /// Asks the server to end, and kills it when it does not.
-    pub(crate) async fn stop(mut self) -> Result<(), Error> {
+    pub(crate) async fn stop(self) -> Result<(), Error> {
+        self.terminate().await.map(drop)
+    }
+
+    /// Asks the process to end and says how it did; `None` when it had to be killed.
+    pub(crate) async fn terminate(mut self) -> Result<Option<ExitStatus>, Error> {
         self.signal(Signal::TERM)?;
-        // A time-out is no fault: dropping `self` kills what is left.
-        let _ = eventually(GRACE, format!("{} to end", self.name), async || {
-            self.child.try_wait().is_ok_and(|status| status.is_some())
+        let ended = eventually(GRACE, format!("{} to end", self.name), async || {
+            self.child.try_wait().ok().flatten()
         })
         .await;
-        Ok(())
+        // A time-out is no fault: dropping `self` kills what is left.
+        Ok(ended.ok())
     }
 
     fn end(&mut self) -> io::Result<ExitStatus> {

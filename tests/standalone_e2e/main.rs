@@ -1,0 +1,11 @@
+//! `defragd standalone` as people run it: the real binary, real etcd, real Prometheus.
+//!
+//! Each story names the cases that it shows. Time is told by what the processes record, and nothing
+//! here sleeps; "does not happen" is looked at after defragd has had several more occasions.
+
+mod files;
+mod policies;
+mod restarts;
+mod signals;
+mod story;
+mod support;
