@@ -150,7 +150,8 @@ fn compaction(before: &RunRecord, record: &RunRecord, lines: &mut Vec<String>) {
     let Some(compaction) = &record.compaction else {
         return;
     };
-    if before.compaction.as_ref().map(|c| c.state) == Some(compaction.state) {
+    let was = before.compaction.as_ref().map(|c| c.state);
+    if was == Some(compaction.state) {
         return;
     }
     lines.push(match compaction.state {
@@ -160,7 +161,9 @@ fn compaction(before: &RunRecord, record: &RunRecord, lines: &mut Vec<String>) {
                 compaction.revision, compaction.message
             )
         }
-        CompactionState::Settling => {
+        // Two moments of one wait.
+        CompactionState::Settling if was == Some(CompactionState::Flushing) => return,
+        CompactionState::Flushing | CompactionState::Settling => {
             "compaction: waiting until it is physical on every member".to_owned()
         }
         CompactionState::Done => format!("compaction: {}", compaction.message),
