@@ -8,9 +8,9 @@
 //! | [`api`] | the custom resources, parsed once into core's types | core |
 //! | [`etcd`] | one member, one client | core |
 //! | [`signals`] | sources of signals, turned into core's signal states | core |
-//! | [`engine`] | observe, decide, record, act; generic over the host | core, api, etcd, signals |
-//! | [`hosts`] | where objects live | engine |
-//! | [`telemetry`] | logs, metrics, health | core |
+//! | [`engine`] | observe, decide, record, act; generic over the host | core, etcd, signals, telemetry |
+//! | [`hosts`] | where objects live | api, engine |
+//! | [`telemetry`] | logs, metrics, health | core, signals (its counts) |
 //! | [`cli`] | one file a subcommand | all |
 //!
 //! Invariants that hold everywhere are listed in `docs/architecture.md`.

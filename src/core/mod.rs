@@ -9,6 +9,7 @@
 pub mod decide;
 pub mod duration;
 pub mod history;
+pub mod key;
 pub mod name;
 pub mod probe;
 pub mod promql;

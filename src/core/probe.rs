@@ -43,7 +43,7 @@ pub fn judge(rule: &Rule, seen: &Observation) -> Reading {
             Verdict::Due { why, .. } => due.push(format!("{}: {}", member.label(), why.message)),
             Verdict::NotDue { .. } => {}
             Verdict::Unknown { message, .. } => {
-                unknown.push(format!("{}: {message}", member.label()))
+                unknown.push(format!("{}: {message}", member.label()));
             }
         }
     }

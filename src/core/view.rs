@@ -85,6 +85,24 @@ pub struct Observation {
     pub expected_voters: Option<u32>,
 }
 
+impl Observation {
+    /// The voters that told their status, and what they told.
+    pub fn statuses(&self) -> impl Iterator<Item = (&MemberView, &MemberStatus)> {
+        self.members
+            .iter()
+            .flatten()
+            .filter(|m| !m.learner)
+            .filter_map(|m| Some((m, m.status.as_ref().ok()?)))
+    }
+
+    /// The voter that the first of them calls the leader, when it told its
+    /// status. That all agree is for the gate to see to.
+    pub fn leader(&self) -> Option<(&MemberView, &MemberStatus)> {
+        let id = self.statuses().next()?.1.leader?;
+        self.statuses().find(|(member, _)| member.id == id)
+    }
+}
+
 /// One member as seen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberView {

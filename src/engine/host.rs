@@ -1,6 +1,5 @@
 //! What the engine asks of a host: where objects live and how they are stored.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -8,23 +7,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::core::decide::{ClusterState, Policy};
+pub use crate::core::key::ObjectKey;
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord, RunSpec};
 use crate::core::view::{ClusterId, Observation};
 use crate::etcd::Connection;
-
-/// Namespace and name of an object; the kind is known from the context.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectKey {
-    pub namespace: String,
-    pub name: String,
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// A policy as stored, with what is remembered of it.
 #[derive(Clone, Debug)]

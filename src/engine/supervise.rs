@@ -102,10 +102,10 @@ impl<H: Host> Engine<H> {
             }
             match &work {
                 Work::Policy(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_policy(key)
+                    self.others.telemetry.forget_policy(key);
                 }
                 Work::Target(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_target(key)
+                    self.others.telemetry.forget_target(key);
                 }
                 _ => {}
             }

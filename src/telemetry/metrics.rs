@@ -10,11 +10,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Counts;
+use crate::core::key::ObjectKey;
 use crate::core::reason::Reason;
 use crate::core::rule::{Quota, QuotaSource};
 use crate::core::signal::SignalState;
 use crate::core::view::MemberId;
-use crate::engine::ObjectKey;
 use crate::signals::{LATENCY_BUCKETS, SourceStats};
 
 /// What stands before every name.

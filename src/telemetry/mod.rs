@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::core::decide::ClusterState;
+use crate::core::key::ObjectKey;
 use crate::core::run::{Outcome, RunRecord};
 use crate::core::view::{AlarmKind, Observation};
-use crate::engine::ObjectKey;
 use crate::signals::Sources;
 
 use self::metrics::{Histogram, MemberNumbers, Numbers, PolicyNumbers};

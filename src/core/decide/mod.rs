@@ -284,7 +284,7 @@ fn held(
     if let Gate::Closed { reason, opens } = policy.schedule.at(now) {
         match (&facts.emergency, reason) {
             (Some(evidence), ClosedBy::OutsideWindows) => {
-                passes.push(format!("windows ({evidence})"))
+                passes.push(format!("windows ({evidence})"));
             }
             _ => {
                 let (reason, what) = match reason {

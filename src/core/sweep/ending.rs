@@ -9,7 +9,7 @@ use crate::core::rule::Quota;
 use crate::core::run::{DisarmRecord, Note, Outcome, Phase, RunRecord, RunSpec};
 use crate::core::view::{AlarmKind, MemberId, Observation};
 
-use super::{Act, MAX_DISARMS, SOON, Step, failed_labels, observe, plan};
+use super::{Act, MAX_DISARMS, SOON, Step, failed_labels, observe};
 
 /// How long the ending waits for numbers that it needs to disarm.
 const ENDING_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
@@ -154,8 +154,8 @@ fn wait_or_give_up(record: &mut RunRecord, now: Timestamp, why: String) -> Disar
 
 /// The leader, or else any voter that answers.
 fn via(seen: &Observation) -> Option<MemberId> {
-    let any = plan::statuses(seen).next().map(|(member, _)| member.id);
-    plan::leader(seen).map(|(member, _)| member.id).or(any)
+    let any = seen.statuses().next().map(|(member, _)| member.id);
+    seen.leader().map(|(member, _)| member.id).or(any)
 }
 
 enum Room {

@@ -42,7 +42,7 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
     let keep = spec.keep_revisions.filter(|_| !spec.dry_run)?;
     match record.compaction.as_ref().map(|c| c.state) {
         None => {
-            let (_, status) = leader(seen)?;
+            let (_, status) = seen.leader()?;
             let keep = i64::try_from(keep).unwrap_or(i64::MAX);
             let revision = status.revision.saturating_sub(keep);
             let nothing = revision < 1;
@@ -104,7 +104,7 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
 
 /// Asks the leader to compact all but the last `short` of the revisions.
 fn ask_to_compact(record: &mut RunRecord, seen: &Observation, short: i64) -> Option<Step> {
-    let (leader, _) = leader(seen)?;
+    let (leader, _) = seen.leader()?;
     let compaction = record.compaction.as_mut()?;
     compaction.attempts += 1;
     compaction.at = seen.at;
@@ -121,7 +121,7 @@ fn wait_for_compaction() -> Step {
 }
 
 fn in_use(seen: &Observation) -> Vec<(MemberId, Option<u64>)> {
-    statuses(seen)
+    seen.statuses()
         .map(|(m, s)| (m.id, s.db_size_in_use))
         .collect()
 }
@@ -154,7 +154,7 @@ pub(super) fn refresh(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
             record.members.push(newcomer(view, planned));
         }
     }
-    let leader = leader(seen).map(|(member, _)| member.id);
+    let leader = seen.leader().map(|(member, _)| member.id);
     for member in record
         .members
         .iter_mut()
@@ -289,7 +289,7 @@ pub(super) fn dry_run(record: &mut RunRecord) {
 
 /// Followers first by what they give back, the leader last.
 pub(super) fn turn(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -> Option<Turn> {
-    let leader = leader(seen).map(|(member, _)| member.id);
+    let leader = seen.leader().map(|(member, _)| member.id);
     let voters = seen
         .members
         .as_ref()
@@ -330,7 +330,7 @@ pub(super) fn transferee(
     seen: &Observation,
     leader: MemberId,
 ) -> Option<MemberId> {
-    statuses(seen)
+    seen.statuses()
         .filter(|(view, status)| {
             view.id != leader && status.apply_lag().unwrap_or(0) <= spec.settle.max_raft_lag
         })
@@ -428,19 +428,4 @@ fn announcement(live: Option<u64>, timeout: SignedDuration) -> String {
             duration::human(timeout)
         ),
     }
-}
-
-/// The voter that all voters call their leader.
-pub(super) fn leader(seen: &Observation) -> Option<(&MemberView, &MemberStatus)> {
-    let (_, status) = statuses(seen).next()?;
-    let id = status.leader?;
-    statuses(seen).find(|(view, _)| view.id == id)
-}
-
-pub(super) fn statuses(seen: &Observation) -> impl Iterator<Item = (&MemberView, &MemberStatus)> {
-    seen.members
-        .iter()
-        .flatten()
-        .filter(|m| !m.learner)
-        .filter_map(|m| Some((m, m.status.as_ref().ok()?)))
 }

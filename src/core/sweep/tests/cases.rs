@@ -63,7 +63,7 @@ fn the_gate_names_what_is_wrong() {
             "leader unknown to the list",
             |s| {
                 for i in 0..3 {
-                    status(s, i).leader = Some(MemberId(1))
+                    status(s, i).leader = Some(MemberId(1));
                 }
             },
             Err(Reason::NoLeader),
@@ -129,7 +129,7 @@ fn the_gate_names_what_is_wrong() {
                     .metrics
                     .as_mut()
                     .unwrap()
-                    .inflight = Some(true)
+                    .inflight = Some(true);
             },
             Err(Reason::OtherDefragmentation),
         ),

@@ -94,6 +94,8 @@ async fn bench(rounds: usize) -> Result<(), Failure> {
     let cluster = Etcd::version(EtcdVersion::V3_6)
         .members(MEMBERS)
         .quota_bytes(8 * GIB as i64)
+        // Else the members keep all of what was put in memory too.
+        .raft_log_entries(50)
         .start()
         .await?;
     let mut results: Vec<(Contender, Measured)> = Vec::new();
