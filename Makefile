@@ -15,6 +15,9 @@ servers := etcd-3.6 prometheus-3 etcd-3.4 prometheus-2 etcd-3.5 etcd-3.7
 # Tests on real servers mostly wait for them.
 export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
+# Started from here and not by `cargo run -p`, which would build again with other features.
+built = $(or $(CARGO_TARGET_DIR),target)
+
 cache = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/defragd/servers
 unpacked_protoc = $(cache)/protoc-3.21.12/protoc
 ifeq ($(shell command -v "$${PROTOC:-protoc}"),)
@@ -93,7 +96,7 @@ demo: setup-protoc ## watch a policy sweep a real etcd cluster, in about two min
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) build --locked -p defragd -p defragd-harness --bins; \
 	wait $$servers
-	@$(CARGO) run --locked --quiet -p defragd-harness --bin demo
+	@$(built)/debug/demo
 
 .PHONY: bench
 bench: setup-protoc ## measure sweeps against bare defragmentation on three local members
@@ -101,7 +104,7 @@ bench: setup-protoc ## measure sweeps against bare defragmentation on three loca
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) build --locked --release -p defragd -p defragd-harness --bins; \
 	wait $$servers
-	@$(CARGO) run --locked --release --quiet -p defragd-harness --bin bench
+	@$(built)/release/bench
 
 .PHONY: crds
 crds: setup-protoc ## write docs/reference/crds.yaml again, from the Rust types

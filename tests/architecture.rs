@@ -14,8 +14,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["core"]),
     ("etcd", &["core"]),
     ("signals", &["core"]),
-    ("telemetry", &["core", "engine", "signals"]),
-    ("engine", &["core", "api", "etcd", "signals", "telemetry"]),
+    ("telemetry", &["core", "signals"]),
+    ("engine", &["core", "etcd", "signals", "telemetry"]),
     (
         "hosts",
         &["core", "api", "etcd", "signals", "engine", "telemetry"],

@@ -135,7 +135,7 @@ async fn evaluate<H: Host>(
             return Ok(None);
         }
     };
-    let readings = read(shared, &policy, &view.state, &target, asked_at).await;
+    let readings = read(shared, &policy, view, &target, asked_at).await;
     let ready = ready(&readings.primary);
     let decided = conclude(shared, view, &policy, &readings, &ready).await?;
     Ok(Some(next_due(
@@ -194,14 +194,20 @@ impl Readings {
 async fn read<H: Host>(
     shared: &PolicyShared<H>,
     policy: &Policy,
-    state: &ClusterState,
+    view: &PolicyView,
     target: &TargetView,
     asked_at: Timestamp,
 ) -> Readings {
+    let state = &view.state;
     let mut seen: Option<Observation> = None;
     let primary = match &policy.signal {
         Signal::Prometheus(signal) => match shared.sources.get(&signal.source) {
-            Some(source) => source.read(signal, asked_at, wants_sample_age(state)).await,
+            Some(source) => {
+                // Without a list of runs nothing is created, whatever the age.
+                let runs = listed(&*shared.base.host, view).unwrap_or_default();
+                let age = wants_sample_age(state, &runs);
+                source.read(signal, asked_at, age).await
+            }
             None => Reading::error(
                 Reason::SourceUnknown,
                 format!(

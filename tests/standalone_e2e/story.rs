@@ -126,6 +126,16 @@ async fn the_policy_word_for_word() -> Result<(), Error> {
         "{run:#}"
     );
 
+    // A sample from before the run's end begins no other episode.
+    world
+        .until("a quiet signal again", |s| {
+            s.policy("fragmented")["signal"]["state"] == "NotFiring"
+        })
+        .await?;
+    let log = defragd.logged();
+    let holding = log.lines().filter(|l| l.contains("HoldingFor")).count();
+    assert_eq!(holding, 1, "{log}");
+
     // It fires again within the cooldown, and says why nothing happens.
     cluster.fragment(130 * MIB, 8 * MIB).await?;
     let cooling = world

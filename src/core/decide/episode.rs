@@ -8,17 +8,19 @@ use crate::core::reason::Reason;
 use crate::core::signal::{Reading, SignalState};
 
 use super::{
-    ClusterState, Facts, GAP_TOLERANCE, OnSilence, Origin, Policy, SignalRecord, Verdict,
-    wants_fallback,
+    ClusterState, Facts, GAP_TOLERANCE, OnSilence, Origin, Policy, RunSummary, SignalRecord,
+    Verdict, wants_fallback,
 };
 
 /// The part by which a value has to change to be recorded again.
 const NEWS: f64 = 0.1;
 
 /// True when the age of the newest sample matters: a run has ended, and the next
-/// episode has not begun.
-pub fn wants_sample_age(state: &ClusterState) -> bool {
-    state.last_run.is_some() && state.firing_since.is_none()
+/// episode has not begun. That is also so for a run whose end was not taken into
+/// account yet, and for one that may end before the decision.
+pub fn wants_sample_age(state: &ClusterState, runs: &[RunSummary]) -> bool {
+    let ends_now = |run: &RunSummary| run.end.is_none() || !state.accounted.contains(&run.name);
+    (state.last_run.is_some() && state.firing_since.is_none()) || runs.iter().any(ends_now)
 }
 
 /// How long an episode survives without evidence.

@@ -219,11 +219,7 @@ fn judge_one(comparison: &Comparison, what: &str, value: f64) -> Reading {
 
 fn judge_numbers(comparison: &Comparison, reduce: Option<Reduce>, series: &[Series]) -> Reading {
     if let ([one], _) = (series, reduce) {
-        return judge_one(
-            comparison,
-            &format!("the value of {}", labels(one)),
-            one.value,
-        );
+        return judge_one(comparison, &the_value(one), one.value);
     }
     // One direction of `Max` and `Min` asks for any series, the other for all.
     match (reduce, comparison.0) {
@@ -348,8 +344,8 @@ fn not_finite(series: &Series) -> Reading {
         SignalState::Inconclusive,
         Reason::Inconclusive,
         format!(
-            "the value of {} is {}, which proves nothing{}",
-            labels(series),
+            "{} is {}, which proves nothing{}",
+            the_value(series),
             plain(series.value),
             zero_hint(series.value)
         ),
@@ -415,6 +411,15 @@ fn plain(value: f64) -> String {
         format!("{value:e}")
     } else {
         value.to_string()
+    }
+}
+
+/// A reduced query's only series has no labels to tell it by.
+fn the_value(series: &Series) -> String {
+    if series.labels.is_empty() {
+        "the value".to_owned()
+    } else {
+        format!("the value of {}", labels(series))
     }
 }
 

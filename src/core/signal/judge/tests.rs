@@ -300,6 +300,20 @@ fn messages_say_value_and_threshold() {
         message(&signal("x", above("100Mi"), None), &[157_286_400.0]),
         "the value of {instance=\"m0\"} is 150 MiB (157286400), above 100Mi"
     );
+    let one = Series {
+        labels: BTreeMap::new(),
+        value: 4.0,
+    };
+    let reduced = Answer {
+        result: AnswerKind::Vector(vec![one]),
+        warnings: Vec::new(),
+        partial: false,
+    };
+    let query = signal("max(x)", above("5"), None);
+    assert_eq!(
+        judge(&query, &reduced, Presence::Unasked).message,
+        "the value is 4, not above 5"
+    );
     assert_eq!(
         message(&signal("x", below("0.5"), None), &[0.5]),
         "the value of {instance=\"m0\"} is 0.5, not below 0.5"
