@@ -241,7 +241,9 @@ impl PrometheusSource {
         let sampled_at = oldest
             .and_then(|seconds| SignedDuration::try_from_secs_f64(seconds).ok())
             .and_then(|since_epoch| Timestamp::from_duration(since_epoch).ok())
-            .and_then(|on_its_clock| on_its_clock.checked_sub(skew).ok());
+            .and_then(|on_its_clock| on_its_clock.checked_sub(skew).ok())
+            // As exact as everything else that is stored.
+            .and_then(|at| Timestamp::from_millisecond(at.as_millisecond()).ok());
         Reading {
             sampled_at,
             ..reading

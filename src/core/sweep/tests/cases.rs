@@ -517,3 +517,38 @@ fn a_member_that_joins_during_the_run_gets_no_turn() {
     );
     assert_eq!(script.record.phase, Phase::Complete);
 }
+
+#[test]
+fn r74_the_deadline_starts_when_the_run_gets_the_cluster_not_when_it_was_made() {
+    let mut script = Script::new(fragmented(), RunSpec::default());
+    // It waited in the queue for ten hours: nobody asked for a step.
+    script.sim.pass(SignedDuration::from_hours(10));
+    assert!(matches!(script.look(), Step::Act(_)));
+    assert_eq!(script.record.deadline, Some(t(36_000 + 45 * 60)));
+    script.run(all_done);
+    assert_eq!(script.record.phase, Phase::Complete);
+}
+
+#[test]
+fn r02_the_stall_is_announced_before_the_call_leaves() {
+    let mut script = Script::new(fragmented(), RunSpec::default());
+    assert!(matches!(script.look(), Step::Act(_)));
+    assert_eq!(
+        script.record.in_flight().unwrap().message,
+        "copying 100 MiB in use; the member stalls meanwhile, for at most 2m"
+    );
+}
+
+#[test]
+fn r23_a_call_that_ran_out_of_time_is_never_sent_again_while_it_may_still_work() {
+    let mut script = Script::new(fragmented(), RunSpec::default());
+    script.run(|member| {
+        if member == MemberId(0xa2) {
+            Fate::Lost(600)
+        } else {
+            Fate::Done(2)
+        }
+    });
+    assert_eq!(script.sim.member(2).begun, 1);
+    assert_eq!(script.record.phase, Phase::Complete);
+}
