@@ -156,6 +156,8 @@ pub struct Transient {
     pub revision_suspicions: u8,
     /// In-use sizes seen after the compaction, to notice when they stand still.
     pub in_use_seen: Vec<(MemberId, Option<u64>)>,
+    /// Compactions made only so that members show what the first one freed.
+    pub flushes: u8,
     /// Consecutive observations in which the unknown call looked not executed.
     pub not_executed_seen: u8,
     /// When the ending first could not read what it needs.
@@ -343,7 +345,7 @@ pub enum CompactionState {
     InProgress,
     /// Answered. Members show what was freed only after a later commit, which an
     /// idle cluster may not have for long: the last revision is compacted
-    /// separately to make one.
+    /// separately, a few times, to make some.
     Flushing,
     /// Answered; the members' in-use sizes are still moving.
     Settling,

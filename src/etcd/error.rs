@@ -345,6 +345,11 @@ fn permission_remedy(status: &Status) -> Option<&'static str> {
             Code::InvalidArgument,
             "etcdserver: authentication failed, invalid user ID or password",
         ) => Some(": check auth's user and password"),
+        // What a client certificate's name is taken for.
+        (Code::FailedPrecondition, "etcdserver: user name not found") => Some(
+            ": with authentication on, the client certificate's common name must be an etcd user \
+             with the role root",
+        ),
         // A JWT made before users or roles were changed.
         (Code::InvalidArgument, "etcdserver: revision of auth store is old") => {
             Some(": the next call uses a fresh token")

@@ -1,11 +1,10 @@
 //! What is left untouched, and what is said about it.
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 
 use defragd_harness::{Error, Etcd};
 
-use crate::running::{command, defragmentations, reason, sweep, sweep_at};
+use crate::running::{Started, defragmentations, reason, sweep, sweep_at};
 
 /// R11b: a single member is refused, and accepted on demand.
 #[tokio::test]
@@ -82,29 +81,12 @@ async fn an_unhealthy_cluster_is_left_untouched() -> Result<(), Error> {
     ran.says("waiting: ").says("waited for 1s, see --wait");
 
     // It comes back while it is waited for.
-    let mut patient = command(&cluster.endpoints(), &["--rule", "all", "--wait", "1m"]);
-    let mut child = patient
-        .args(["--output", "json"])
-        .spawn()
-        .expect("the binary starts");
-    let stderr = BufReader::new(child.stderr.take().expect("piped"));
-    let mut lines = stderr.lines();
-    let waiting = tokio::task::spawn_blocking(move || {
-        let line = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find(|line| line.starts_with("waiting: "));
-        (line, lines)
-    });
-    let (line, lines) = waiting.await.expect("it does not panic");
-    assert!(line.is_some());
+    let mut patient = Started::new(&cluster, &["--rule", "all", "--wait", "1m"]);
+    patient.until("waiting: ");
     cluster.restart(down).await?;
-    let ended = tokio::task::spawn_blocking(move || {
-        let rest: Vec<_> = lines.map_while(Result::ok).collect();
-        (child.wait().expect("it ends").code(), rest)
-    });
-    let (code, rest) = ended.await.expect("it does not panic");
-    assert_eq!(code, Some(0), "{rest:#?}");
+    let ended = tokio::task::spawn_blocking(|| patient.end());
+    ended.await.expect("it does not panic").expect(0);
+    assert_eq!(defragmentations(&cluster).await?, [1.0; 3]);
     Ok(())
 }
 

@@ -1,16 +1,17 @@
 //! Running the binary and looking at what came of it.
 
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use defragd_harness::{Cluster, Error};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// How long an unfit cluster is waited for where a test does not say.
 const WAIT: &str = "1s";
 
-/// The binary with its output piped.
-pub(crate) fn command(endpoints: &[String], flags: &[&str]) -> Command {
+fn command(endpoints: &[String], flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_defragd"));
     command
         .args(["sweep", "--endpoints", &endpoints.join(",")])
@@ -109,4 +110,56 @@ pub(crate) fn reason(object: &Value) -> &str {
     object["status"]["result"]["reason"]
         .as_str()
         .unwrap_or_default()
+}
+
+/// A sweep that is looked at while it goes on. Killed when a test ends early.
+pub(crate) struct Started {
+    child: Child,
+    lines: Lines<BufReader<ChildStderr>>,
+}
+
+impl Started {
+    pub(crate) fn new(cluster: &Cluster, flags: &[&str]) -> Self {
+        let mut child = command(&cluster.endpoints(), flags)
+            .spawn()
+            .expect("the binary starts");
+        let stderr = child.stderr.take().expect("piped");
+        let lines = BufReader::new(stderr).lines();
+        Started { child, lines }
+    }
+
+    /// Reads on to the first line with these words.
+    #[track_caller]
+    pub(crate) fn until(&mut self, words: &str) -> String {
+        let mut lines = self.lines.by_ref().map_while(Result::ok);
+        lines
+            .find(|line| line.contains(words))
+            .unwrap_or_else(|| panic!("{words:?} is never said"))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    /// Waits for its end; of standard error only what has not been read before.
+    pub(crate) fn end(mut self) -> Ran {
+        let lines: Vec<_> = self.lines.by_ref().map_while(Result::ok).collect();
+        let mut stdout = String::new();
+        let mut pipe = self.child.stdout.take().expect("piped");
+        pipe.read_to_string(&mut stdout).expect("UTF-8");
+        let status = self.child.wait().expect("it ends");
+        Ran {
+            code: status.code(),
+            stdout,
+            stderr: lines.join("\n"),
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Both fail when it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

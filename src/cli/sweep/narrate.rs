@@ -151,10 +151,7 @@ fn compaction(before: &RunRecord, record: &RunRecord, lines: &mut Vec<String>) {
         return;
     };
     let was = before.compaction.as_ref().map(|c| c.state);
-    // Flushing and settling are one wait for whoever reads along.
-    let waited =
-        was == Some(CompactionState::Flushing) && compaction.state == CompactionState::Settling;
-    if was == Some(compaction.state) || waited {
+    if was == Some(compaction.state) {
         return;
     }
     lines.push(match compaction.state {
@@ -164,6 +161,8 @@ fn compaction(before: &RunRecord, record: &RunRecord, lines: &mut Vec<String>) {
                 compaction.revision, compaction.message
             )
         }
+        // Two moments of one wait.
+        CompactionState::Settling if was == Some(CompactionState::Flushing) => return,
         CompactionState::Flushing | CompactionState::Settling => {
             "compaction: waiting until it is physical on every member".to_owned()
         }

@@ -7,6 +7,7 @@ use crate::core::run::{
     ActResult, CompactionState, MemberRecord, Note, Outcome, RunRecord, TransferOutcome,
 };
 
+use super::plan::FLUSHES;
 use super::{Act, MAX_ATTEMPTS, MAX_TRANSFERS};
 
 /// Records what became of an act, as its caller saw it. To be stored before the
@@ -103,6 +104,7 @@ fn compaction(record: &mut RunRecord, result: &ActResult, now: Timestamp) {
             compaction.message.clear();
         }
         // What counts was compacted before; this one only makes it show.
+        (CompactionState::Flushing, _) if record.transient.flushes < FLUSHES => {}
         (CompactionState::Flushing, _) => compaction.state = CompactionState::Settling,
         (_, ActResult::Done) => {}
         (_, ActResult::Refused(note) | ActResult::NotSent(note) | ActResult::Unknown(note)) => {

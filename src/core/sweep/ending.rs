@@ -207,8 +207,12 @@ fn room(seen: &Observation) -> Room {
 
 fn finish(spec: &RunSpec, record: &mut RunRecord, now: Timestamp, disarm: Option<Note>) {
     let failed = record.count(Outcome::Failed);
+    // A cluster in which nothing was due is left alone, with advice. One that was
+    // worked on, or in which the alarm itself resisted, should be writable now.
     let failed_disarm = disarm.as_ref().is_some_and(|note| {
-        note.reason == Reason::NoSpaceStillArmed && record.disarms.iter().any(|d| !d.gone)
+        let worked = record.count(Outcome::Defragmented) > 0;
+        let resisted = record.disarms.iter().any(|d| !d.gone);
+        note.reason == Reason::NoSpaceStillArmed && (worked || resisted)
     });
     let (phase, mut note) = match record.stopping.clone() {
         Some(stopping) => (Phase::Failed, stopping),
@@ -225,7 +229,7 @@ fn finish(spec: &RunSpec, record: &mut RunRecord, now: Timestamp, disarm: Option
         ),
         None if failed_disarm => (
             Phase::Failed,
-            disarm.clone().unwrap_or_else(|| success(spec, record)),
+            Note::new(Reason::NoSpaceStillArmed, success(spec, record).message),
         ),
         None => (Phase::Complete, success(spec, record)),
     };

@@ -21,6 +21,10 @@ use super::{Act, MAX_TRANSFERS, Step, ending, later, observe};
 
 /// Pause between two looks at the members' in-use sizes after a compaction.
 const COMPACTION_PAUSE: SignedDuration = SignedDuration::from_millis(250);
+/// Revisions left for compactions of their own after the big one. A page that is
+/// freed counts as free only some commits later, and an idle cluster commits
+/// nothing else; measured on 3.4 to 3.7.
+pub(super) const FLUSHES: u8 = 3;
 /// Shortest time given to one Defragment.
 const MIN_MEMBER_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 /// What every Defragment gets, before its live bytes are counted.
@@ -63,7 +67,7 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
             if nothing {
                 None
             } else {
-                ask_to_compact(record, seen, 1)
+                ask_to_compact(record, seen, i64::from(FLUSHES))
             }
         }
         Some(CompactionState::InProgress) => {
@@ -72,17 +76,19 @@ pub(super) fn compact(spec: &RunSpec, record: &mut RunRecord, seen: &Observation
                 compaction.state = CompactionState::Failed;
                 return compact(spec, record, seen);
             }
-            ask_to_compact(record, seen, 1)
+            ask_to_compact(record, seen, i64::from(FLUSHES))
         }
         Some(CompactionState::Flushing) => {
-            // The commit of the first compaction has to be over.
+            // The commits of the last compaction have to be over.
             let sizes = in_use(seen);
             if record.transient.in_use_seen != sizes {
                 record.transient.in_use_seen = sizes;
                 return Some(wait_for_compaction());
             }
             record.transient.in_use_seen.clear();
-            ask_to_compact(record, seen, 0)
+            record.transient.flushes += 1;
+            let left = FLUSHES.saturating_sub(record.transient.flushes);
+            ask_to_compact(record, seen, i64::from(left))
         }
         Some(CompactionState::Settling) => settle_compaction(spec, record, seen),
         Some(CompactionState::Failed) => {

@@ -142,6 +142,24 @@ golden!(r39_one_member_failed_and_sizes_decide_about_the_alarm, {
     script
 });
 
+golden!(
+    r39_a_sweep_that_leaves_a_full_member_fails_with_nospace_armed,
+    {
+        let mut sim = Sim::new(&[(1200, 100), (1100, 1090), (1300, 100)]);
+        sim.quota = Quota::Known {
+            bytes: 1050 * MIB,
+            source: QuotaSource::Status,
+        };
+        sim.alarms.insert(Alarm {
+            member: MemberId(0xa1),
+            kind: AlarmKind::NoSpace,
+        });
+        let mut script = Script::new(sim, RunSpec::default());
+        script.run(all_done);
+        script
+    }
+);
+
 golden!(r59_a_member_killed_in_its_turn_stops_the_sweep, {
     let mut script = Script::new(fragmented(), RunSpec::default());
     script.run(|_| Fate::Killed);
