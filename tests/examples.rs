@@ -251,7 +251,7 @@ fn fires_once_and_cools_down(label: &str, policy: &Policy, firing: &Reading) {
             Reason::HoldingFor => {
                 now = decision
                     .recheck
-                    .map_or(now + policy.interval, |at| at.min(now + policy.interval))
+                    .map_or(now + policy.interval, |at| at.min(now + policy.interval));
             }
             Reason::OutsideWindow | Reason::Blackout | Reason::Paused => {
                 now = state

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::ports::Port;
-use crate::process::{Process, scratch, tail};
+use crate::process::{Process, scratch, tail, while_ports_are_taken};
 use crate::{Error, eventually};
 
 /// How long it may take to be ready, on a machine that is busy with other tests.
@@ -121,11 +121,15 @@ impl Defragd {
     /// # Errors
     /// When it ends by itself (with the end of its log), or is not ready in time.
     pub async fn start(&self) -> Result<(), Error> {
+        while_ports_are_taken(async || self.try_start().await).await
+    }
+
+    async fn try_start(&self) -> Result<(), Error> {
+        // A new one each time: nobody but this handle has to know it.
+        let mut port = Port::reserve()?;
+        port.release();
+        *self.port.lock().unwrap_or_else(PoisonError::into_inner) = port;
         let address = self.address();
-        self.port
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .release();
         let mut args: Vec<OsString> = ["-c", WRAPPER, "sh"].map(Into::into).to_vec();
         args.push(self.binary.clone().into());
         args.push("standalone".into());

@@ -206,7 +206,8 @@ pub(crate) async fn while_ports_are_taken<T>(
 ) -> Result<T, Error> {
     for _ in 1..ATTEMPTS {
         match start().await {
-            Err(Error::Ended { tail, .. }) if tail.contains("address already in use") => {}
+            Err(Error::Ended { tail, .. })
+                if tail.to_lowercase().contains("address already in use") => {}
             result => return result,
         }
     }
