@@ -226,30 +226,38 @@ async fn attend<H: Host>(
     }
 }
 
-/// Passes on what changes about the run while it goes on.
+/// Passes on what changes about the run while it goes on, and what changed just
+/// before it began.
 async fn follow<H: Host>(host: Arc<H>, key: ObjectKey, give: watch::Sender<Orders>) {
     let mut changes = host.changes();
-    while changes.changed().await.is_ok() {
-        let Ok(runs) = host.runs() else { continue };
-        let run = runs.into_iter().find(|run| run.key == key);
-        let deleting = run.as_ref().is_none_or(|run| run.deleting);
-        let spec = run.and_then(|run| run.spec.as_ref().ok().cloned());
-        give.send_if_modified(|orders| {
-            let mut wanted = orders.clone();
-            if let Some(spec) = spec {
-                wanted.spec = (*spec).clone();
-            }
-            if deleting {
-                wanted.control.stop = Some(Note::new(
-                    Reason::Interrupted,
-                    "the run was removed; it ended after the member in progress",
-                ));
-            }
-            let modified = wanted != *orders;
-            *orders = wanted;
-            modified
-        });
+    loop {
+        if let Ok(runs) = host.runs() {
+            pass_on(runs.into_iter().find(|run| run.key == key), &give);
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
     }
+}
+
+fn pass_on(run: Option<Arc<RunView>>, give: &watch::Sender<Orders>) {
+    let deleting = run.as_ref().is_none_or(|run| run.deleting);
+    let spec = run.and_then(|run| run.spec.as_ref().ok().cloned());
+    give.send_if_modified(|orders| {
+        let mut wanted = orders.clone();
+        if let Some(spec) = spec {
+            wanted.spec = (*spec).clone();
+        }
+        if deleting {
+            wanted.control.stop = Some(Note::new(
+                Reason::Interrupted,
+                "the run was removed; it ended after the member in progress",
+            ));
+        }
+        let modified = wanted != *orders;
+        *orders = wanted;
+        modified
+    });
 }
 
 struct HostRecorder<'a, H> {
