@@ -16,11 +16,13 @@ use crate::{Failure, MEMBERS};
 const RATE: u32 = 200;
 
 /// What the clients have seen.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) longest: Duration,
     pub(crate) requests: usize,
     pub(crate) failed: usize,
+    /// What the first failed request was told.
+    pub(crate) failure: Option<String>,
 }
 
 /// A load that goes on until it is stopped.
@@ -35,6 +37,7 @@ struct Shared {
     longest: Mutex<Duration>,
     requests: AtomicUsize,
     failed: AtomicUsize,
+    failure: Mutex<Option<String>>,
 }
 
 /// Starts one client a member; each request goes to the next member.
@@ -64,6 +67,12 @@ impl Load {
                 .unwrap_or_else(PoisonError::into_inner),
             requests: self.shared.requests.load(Ordering::Relaxed),
             failed: self.shared.failed.load(Ordering::Relaxed),
+            failure: self
+                .shared
+                .failure
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
         }
     }
 }
@@ -84,8 +93,13 @@ async fn generate(clients: Vec<Client>, stop: Arc<AtomicBool>, shared: Arc<Share
             let result = request(client, n).await;
             let took = started.elapsed();
             shared.requests.fetch_add(1, Ordering::Relaxed);
-            if result.is_err() {
+            if let Err(error) = result {
                 shared.failed.fetch_add(1, Ordering::Relaxed);
+                let mut failure = shared
+                    .failure
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                failure.get_or_insert(error.to_string());
             }
             let mut longest = shared
                 .longest

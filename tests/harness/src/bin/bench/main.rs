@@ -158,6 +158,9 @@ async fn measure(
     };
     let wall = started.elapsed();
     let seen = load.stop().await;
+    if let Some(failure) = &seen.failure {
+        eprintln!("bench: a request failed: {failure}");
+    }
     let after = spent(cluster).await?;
     let calls = after
         .iter()
