@@ -186,7 +186,11 @@ fn consider(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>) -> Ver
         return triggered(policy, state, facts, trigger);
     }
     if let Some(waiting) = episode::verdict(policy, state, &reading, now) {
-        return waiting;
+        // Right after a run both are true, and the pause tells more.
+        return match pause::after_last_run(policy, state, now) {
+            Some(pause) if waiting.note.reason == Reason::SampleTooOld => rest(state, pause),
+            _ => waiting,
+        };
     }
     held(policy, state, facts, &reading)
 }
@@ -257,6 +261,11 @@ fn triggered(
     )
 }
 
+fn rest(state: &mut ClusterState, pause: pause::Pause) -> Verdict {
+    state.next_eligible = Some(pause.until);
+    Verdict::wait(pause.reason, pause.message).until(pause.until)
+}
+
 /// The signal has held for `for`: what else speaks against a run?
 fn held(
     policy: &Policy,
@@ -272,10 +281,7 @@ fn held(
             Some(evidence) if pause.reason == Reason::CoolingDown => {
                 passes.push(format!("cooldown ({evidence})"));
             }
-            _ => {
-                state.next_eligible = Some(pause.until);
-                return Verdict::wait(pause.reason, pause.message).until(pause.until);
-            }
+            _ => return rest(state, pause),
         }
     }
     if let Some(limit) = daily_limit(policy, state, now) {

@@ -381,6 +381,25 @@ fn s37_a_sample_from_before_the_end_of_the_last_run_proves_nothing() {
 }
 
 #[test]
+fn right_after_a_run_the_pause_is_said_and_not_the_age_of_the_sample() {
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
+    w.eval(firing());
+    w.pass(10).finish(500 * MIB);
+    let old = Reading {
+        sampled_at: Some(t(9)),
+        ..firing()
+    };
+    assert_eq!(w.pass(10).eval(old), Reason::CoolingDown);
+    assert_eq!(
+        w.state.firing_since, None,
+        "an old sample begins nothing all the same"
+    );
+}
+
+#[test]
 fn t91_the_fallback_decides_only_after_its_time_and_goes_at_the_first_good_answer() {
     let mut w = World::new(Policy {
         hold_for: secs(0),
