@@ -246,8 +246,9 @@ fn state() -> impl Strategy<Value = ClusterState> {
         prop::collection::vec(text(), 0..4),
     );
     let levels = (any::<u32>(), any::<u32>(), any::<bool>());
-    (of(signal), times, runs, levels, of(of(text())), of(note())).prop_map(
-        |(signal, times, runs, levels, observed_trigger, decision)| ClusterState {
+    let notes = (of(note()), of(note()));
+    (of(signal), times, runs, levels, of(of(text())), notes).prop_map(
+        |(signal, times, runs, levels, observed_trigger, (decision, resting))| ClusterState {
             signal,
             firing_since: times.0,
             gap_since: times.1,
@@ -263,6 +264,7 @@ fn state() -> impl Strategy<Value = ClusterState> {
             failure_level: levels.1,
             observed_trigger,
             decision,
+            resting,
         },
     )
 }

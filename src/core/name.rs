@@ -31,9 +31,26 @@ pub fn of_episode(
     )
 }
 
-/// The run of one value of `spec.trigger`.
-pub fn of_trigger(policy: &str, uid: &str, cluster: &str, trigger: &str) -> String {
-    build(policy, &["trigger", uid, policy, cluster, trigger])
+/// The run of one change of `spec.trigger`; `after` is the last run that counted
+/// when it changed.
+pub fn of_trigger(
+    policy: &str,
+    uid: &str,
+    cluster: &str,
+    trigger: &str,
+    after: Option<&str>,
+) -> String {
+    build(
+        policy,
+        &[
+            "trigger",
+            uid,
+            policy,
+            cluster,
+            trigger,
+            after.unwrap_or(""),
+        ],
+    )
 }
 
 fn build(policy: &str, parts: &[&str]) -> String {
@@ -73,7 +90,8 @@ mod tests {
                 None,
             ),
             of_episode("p", "u", "ns/c", t, Some("p-1")),
-            of_trigger("p", "u", "ns/c", "now"),
+            of_trigger("p", "u", "ns/c", "now", None),
+            of_trigger("p", "u", "ns/c", "now", Some("p-1")),
         ] {
             assert_ne!(name, other);
         }

@@ -35,6 +35,7 @@ impl ClusterStatus {
             accounted,
             observed_trigger,
             next_eligible,
+            resting,
             decision,
         } = state;
         ClusterStatus {
@@ -61,6 +62,7 @@ impl ClusterStatus {
                 .clone()
                 .map(|value| ObservedTrigger { value }),
             next_eligible_time: next_eligible.map(Time::from),
+            resting: resting.as_ref().map(NoteStatus::from),
             decision: decision.as_ref().map(NoteStatus::from),
         }
     }
@@ -105,6 +107,11 @@ impl TryFrom<&ClusterStatus> for ClusterState {
             accounted: status.accounted.clone(),
             observed_trigger: status.observed_trigger.clone().map(|trigger| trigger.value),
             next_eligible: status.next_eligible_time.map(Time::timestamp),
+            resting: status
+                .resting
+                .as_ref()
+                .map(|note| note.to_note(&format!("{path}.resting")))
+                .transpose()?,
             decision: status
                 .decision
                 .as_ref()
@@ -268,34 +275,14 @@ impl EtcdDefragPolicyStatus {
             );
         }
         if state.last_run.is_some() {
-            let resting = decision.filter(|note| {
-                matches!(
-                    note.reason,
-                    Reason::CoolingDown | Reason::BackingOff | Reason::FailureBackingOff
-                )
-            });
-            let until = state.next_eligible.filter(|at| *at > now);
-            match (resting, until) {
-                (Some(note), _) => {
-                    set(types::COOLING_DOWN, true.into(), note.reason, &note.message);
-                }
-                (None, Some(at)) => {
-                    let message = format!("the next run may start at {}", Time::from(at));
-                    set(
-                        types::COOLING_DOWN,
-                        true.into(),
-                        Reason::CoolingDown,
-                        &message,
-                    );
-                }
-                (None, None) => {
-                    set(
-                        types::COOLING_DOWN,
-                        false.into(),
-                        Reason::Accepted,
-                        "the cluster has rested",
-                    );
-                }
+            match &state.resting {
+                Some(note) => set(types::COOLING_DOWN, true.into(), note.reason, &note.message),
+                None => set(
+                    types::COOLING_DOWN,
+                    false.into(),
+                    Reason::Accepted,
+                    "the cluster has rested",
+                ),
             }
             let degraded = state.failure_level >= DEGRADED_AFTER;
             let (reason, message) = if degraded {

@@ -83,6 +83,9 @@ pub struct ClusterStatus {
     /// Before this no run starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_eligible_time: Option<Time>,
+    /// The cooldown or back-off that is on, whatever else was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resting: Option<NoteStatus>,
     /// What the last evaluation decided, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<NoteStatus>,

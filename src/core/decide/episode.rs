@@ -38,12 +38,12 @@ pub(super) fn effective(
 ) -> Reading {
     let now = facts.now;
     let silence = policy.on_silence(primary);
-    match primary.state {
-        SignalState::Firing | SignalState::NotFiring => state.failing_since = None,
-        SignalState::NoData | SignalState::Error => {
+    match (primary.state, silence) {
+        (SignalState::Firing | SignalState::NotFiring, _) => state.failing_since = None,
+        (_, Some(OnSilence::Fallback)) => {
             state.failing_since.get_or_insert(now);
         }
-        SignalState::Inconclusive => {}
+        _ => {}
     }
     let by_fallback = facts
         .fallback

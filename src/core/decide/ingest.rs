@@ -2,10 +2,12 @@
 
 use jiff::Timestamp;
 
-use crate::core::name;
 use crate::core::reason::Reason;
 
-use super::{ClusterState, DAY, Facts, LastRun, Policy, RunEnd, RunStart, RunSummary};
+use super::{
+    ClusterState, DAY, Facts, LastRun, Policy, RunEnd, RunStart, RunSummary, pending_trigger,
+    trigger_run,
+};
 
 /// Starts remembered at most; more than any `maxRunsPerDay` may ask for.
 const MAX_STARTS: usize = 64;
@@ -19,8 +21,9 @@ pub(super) fn runs(
 ) {
     let now = facts.now;
     mend_clock(state, now);
-    if let Some(trigger) = &policy.trigger {
-        let name = name::of_trigger(facts.policy, facts.uid, facts.cluster, trigger);
+    // Before anything is taken in: the name is made of what was remembered then.
+    if let Some(trigger) = pending_trigger(policy, state) {
+        let name = trigger_run(state, facts, trigger);
         if runs.iter().any(|run| run.own && run.name == name) {
             // Created, then the record of it was lost.
             state.observed_trigger = Some(policy.trigger.clone());

@@ -120,6 +120,12 @@ pub fn decide(policy: &Policy, state: ClusterState, facts: &Facts<'_>) -> Decisi
         create,
         recheck,
     } = verdict;
+    // Shown whatever was decided: a quiet or suspended policy rests too.
+    let rest = pause::after_last_run(policy, &state, facts.now);
+    if let Some(rest) = &rest {
+        state.next_eligible = state.next_eligible.max(Some(rest.until));
+    }
+    state.resting = rest.map(|rest| Note::new(rest.reason, rest.message));
     state.decision = Some(note.clone());
     Decision {
         state,
@@ -200,6 +206,7 @@ fn consider(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>) -> Ver
 fn stand_still(policy: &Policy, state: &mut ClusterState) {
     state.firing_since = None;
     state.gap_since = None;
+    state.failing_since = None;
     state.observed_trigger = Some(policy.trigger.clone());
 }
 
@@ -256,7 +263,7 @@ fn triggered(
         );
     }
     create(
-        name::of_trigger(facts.policy, facts.uid, facts.cluster, trigger),
+        trigger_run(state, facts, trigger),
         Note::new(Reason::Triggered, "spec.trigger changed"),
     )
 }
@@ -264,6 +271,13 @@ fn triggered(
 fn rest(state: &mut ClusterState, pause: pause::Pause) -> Verdict {
     state.next_eligible = Some(pause.until);
     Verdict::wait(pause.reason, pause.message).until(pause.until)
+}
+
+/// The name of the run that this value of the trigger asks for. A value that comes
+/// back later asks for another one: other runs have ended in between.
+fn trigger_run(state: &ClusterState, facts: &Facts<'_>, trigger: &str) -> String {
+    let after = state.last_run.as_ref().map(|run| run.name.as_str());
+    name::of_trigger(facts.policy, facts.uid, facts.cluster, trigger, after)
 }
 
 /// The signal has held for `for`: what else speaks against a run?

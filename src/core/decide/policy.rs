@@ -142,6 +142,8 @@ pub struct ClusterState {
     /// means that the policy has never been evaluated.
     pub observed_trigger: Option<Option<String>>,
     pub next_eligible: Option<Timestamp>,
+    /// The cooldown or back-off that is on, whatever else was decided.
+    pub resting: Option<Note>,
     pub decision: Option<Note>,
 }
 

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
-use crate::core::rule::Quota;
+use crate::core::rule::{Quota, QuotaSource};
 use crate::core::run::{DisarmRecord, Note, Outcome, Phase, RunRecord, RunSpec};
 use crate::core::view::{AlarmKind, MemberId, Observation};
 
@@ -93,7 +93,16 @@ fn disarm(record: &mut RunRecord, seen: &Observation) -> Disarm {
             .then(|| Note::new(Reason::NoSpaceDisarmed, Reason::NoSpaceDisarmed.sentence()));
         return Disarm::Over(note);
     }
-    match room(seen) {
+    let told = seen.statuses().flat_map(|(_, status)| &status.alarms);
+    if alarms
+        .iter()
+        .chain(told)
+        .any(|a| a.kind == AlarmKind::Corrupt)
+    {
+        let why = "NOSPACE stays armed while CORRUPT is raised: nobody should write now";
+        return Disarm::Over(Some(Note::new(Reason::NoSpaceStillArmed, why)));
+    }
+    match room(record, seen) {
         Room::Yes => {}
         Room::No(why) => return Disarm::Over(Some(Note::new(Reason::NoSpaceStillArmed, why))),
         Room::Unknown(why) => return wait_or_give_up(record, seen.at, why),
@@ -166,7 +175,7 @@ enum Room {
 
 /// Whether every member's file is below its quota. A member above it raises the
 /// alarm again with the next write.
-fn room(seen: &Observation) -> Room {
+fn room(record: &RunRecord, seen: &Observation) -> Room {
     let Ok(members) = &seen.members else {
         return Room::Unknown("the member list cannot be read".to_owned());
     };
@@ -193,6 +202,17 @@ fn room(seen: &Observation) -> Room {
                     human_bytes(bytes)
                 ));
             }
+            Quota::Known {
+                bytes,
+                source: QuotaSource::Default,
+            } if !was_near(record, bytes) => {
+                return Room::No(format!(
+                    "NOSPACE stays armed: member {} does not tell its quota, and with etcd's default of {} \
+                     no file was large enough to raise the alarm; set quotaBytes of the target",
+                    member.label(),
+                    human_bytes(bytes)
+                ));
+            }
             Quota::Known { .. } | Quota::None => {}
             Quota::Unknown => {
                 return Room::No(format!(
@@ -203,6 +223,12 @@ fn room(seen: &Observation) -> Room {
         }
     }
     Room::Yes
+}
+
+/// Whether some member's file came near an assumed quota before the run.
+fn was_near(record: &RunRecord, quota: u64) -> bool {
+    let sizes = record.members.iter().filter_map(|m| m.db_size_before);
+    sizes.max().is_some_and(|size| size >= quota / 10 * 9)
 }
 
 fn finish(spec: &RunSpec, record: &mut RunRecord, now: Timestamp, disarm: Option<Note>) {

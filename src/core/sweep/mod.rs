@@ -127,11 +127,15 @@ fn decide(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, control: &
         Err(closed) => return gate::close(spec, record, seen, closed),
     }
     if spec.suspend {
-        return hold(
-            GATE_PAUSE,
+        let note = Note::new(
             Reason::Suspended,
             "spec.suspend is set; it goes on when this is cleared",
         );
+        record.gate = Some(note.clone());
+        return Step::Hold {
+            after: GATE_PAUSE,
+            note,
+        };
     }
     if !spec.dry_run {
         record.phase = record.phase.max(Phase::Running);

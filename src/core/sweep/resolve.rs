@@ -6,12 +6,15 @@ use jiff::Timestamp;
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::run::{MemberRecord, Outcome, RunRecord, TransferOutcome};
-use crate::core::view::{MemberView, Observation};
+use crate::core::view::{MemberStatus, MemberView, Observation};
 
 use super::{MAX_ATTEMPTS, RESOLVE_PAUSE, SOON, Step, TRANSFER_TIMEOUT, later, observe};
 
 /// How long a member that has answered may take to tell its size.
 const SIZE_TIMEOUT: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
+
+/// What a file may keep free, beside a tenth, without having much to lose. Bytes.
+const SLACK: u64 = 1 << 20;
 
 enum Found {
     /// It finished; sizes as far as they can be read.
@@ -20,6 +23,8 @@ enum Found {
     Open(&'static str),
     /// As far as can be seen in this one look, it did not take place.
     NotExecuted,
+    /// Nothing is going on, and nothing tells whether it took place.
+    Untold,
     /// The process that was at it is gone.
     Restarted,
     /// The member left the cluster.
@@ -33,15 +38,16 @@ pub(super) fn member_in_flight(record: &mut RunRecord, seen: &Observation) -> Op
     let not_executed_before = record.transient.not_executed_seen;
     let index = record.members.iter().position(|m| m.call.is_some())?;
     let member = &mut record.members[index];
-    let view = seen
-        .members
-        .as_ref()
-        .ok()
-        .map(|all| all.iter().find(|m| m.id == member.id));
+    // Another cluster's member list says nothing about this member.
+    let foreign = record
+        .cluster_id
+        .is_some_and(|known| seen.cluster_ids.iter().any(|id| *id != known));
+    let list = seen.members.as_ref().ok().filter(|_| !foreign);
+    let view = list.map(|all| all.iter().find(|m| m.id == member.id));
 
     let found = look(member, view, now);
     record.transient.not_executed_seen = match found {
-        Found::NotExecuted => not_executed_before.saturating_add(1),
+        Found::NotExecuted | Found::Untold => not_executed_before.saturating_add(1),
         _ => 0,
     };
     match found {
@@ -85,6 +91,17 @@ pub(super) fn member_in_flight(record: &mut RunRecord, seen: &Observation) -> Op
             }
             None
         }
+        Found::Untold if record.transient.not_executed_seen >= 2 => {
+            record.transient.not_executed_seen = 0;
+            member.settle(
+                Outcome::Unknown,
+                Reason::OutcomeUnknown,
+                "nothing is going on any more, and neither metrics nor sizes tell whether it took place",
+            );
+            member.finished_at = Some(now);
+            None
+        }
+        Found::Untold => Some(still_unknown(member, "nothing tells whether it took place")),
         Found::NotExecuted => Some(still_unknown(
             member,
             "it looks as if the call did not take place",
@@ -145,7 +162,7 @@ fn look(member: &MemberRecord, view: Option<Option<&MemberView>>, now: Timestamp
         };
     }
     let view = match view {
-        None => return Found::Open("the member list cannot be read"),
+        None => return Found::Open("no member list of this cluster can be read"),
         Some(None) => return Found::Gone,
         Some(Some(view)) => view,
     };
@@ -174,18 +191,24 @@ fn look(member: &MemberRecord, view: Option<Option<&MemberView>>, now: Timestamp
     // Status waits while one runs, so an answer means that none was running.
     match answers {
         None => Found::Open("it does not answer, as is normal while it is being defragmented"),
-        Some(status) if shrunk(member, status.db_size, status.db_size_in_use) => Found::Finished,
-        Some(_) => Found::NotExecuted,
+        Some(status) => by_size(member, status),
     }
 }
 
-/// True when the file lost most of what it could lose.
-fn shrunk(member: &MemberRecord, db_size: u64, in_use: Option<u64>) -> bool {
-    let (Some(before), Some(in_use)) = (member.db_size_before, in_use) else {
-        return false;
+/// What the sizes tell once nothing is running. A file becomes smaller by
+/// nothing but a defragmentation, and one that had much to lose becomes smaller.
+fn by_size(member: &MemberRecord, status: &MemberStatus) -> Found {
+    let Some(before) = member.db_size_before else {
+        return Found::Untold;
     };
-    let could_lose = before.saturating_sub(in_use);
-    could_lose > 0 && before.saturating_sub(db_size) >= could_lose / 2
+    if status.db_size < before {
+        return Found::Finished;
+    }
+    let had_to_lose = |in_use: u64| before.saturating_sub(in_use) > in_use / 10 + SLACK;
+    match (member.in_use_before, status.db_size_in_use) {
+        (Some(was), Some(is)) if had_to_lose(was) && had_to_lose(is) => Found::NotExecuted,
+        _ => Found::Untold,
+    }
 }
 
 fn finish(member: &mut MemberRecord, view: Option<&MemberView>, now: Timestamp) {

@@ -229,72 +229,26 @@ fn t56_an_edited_policy_is_used_at_the_next_evaluation() {
 }
 
 #[test]
-fn t57_suspend_starts_nothing_and_resuming_makes_up_for_nothing() {
-    let mut w = World::new(policy());
-    w.hold(60, firing);
-    assert_eq!(w.creates.len(), 1);
-    w.policy.suspend = true;
-    w.policy.trigger = Some("while suspended".into());
-    assert_eq!(w.pass(10).eval(firing()), Reason::Suspended);
-    w.finish(500 * MIB);
-    assert_eq!(w.pass(10_000).eval(firing()), Reason::Suspended);
-    w.policy.suspend = false;
-    assert_eq!(w.pass(10).eval(firing()), Reason::HoldingFor);
-    assert_eq!(w.creates.len(), 1);
-}
-
-#[test]
-fn paused_until_holds_and_names_the_time() {
+fn a_policy_rests_whatever_else_is_decided() {
     let mut w = World::new(Policy {
-        paused_until: Some(t(500)),
         hold_for: secs(0),
         ..policy()
     });
-    assert_eq!(w.eval(firing()), Reason::Paused);
-    assert_eq!(w.state.next_eligible, Some(t(500)));
-    assert_eq!(w.pass(500).eval(firing()), Reason::RunCreated);
-}
-
-#[test]
-fn t59_a_changed_trigger_is_exactly_one_run() {
-    let mut w = World::new(Policy {
-        trigger: Some("one".into()),
-        ..policy()
-    });
-    assert_eq!(
-        w.eval(quiet()),
-        Reason::SignalNotFiring,
-        "a value from the start is no change"
-    );
-    w.policy.trigger = Some("two".into());
-    // The run is asked for; the record that it was is lost in a crash.
-    let lost = w.state.clone();
-    assert_eq!(w.pass(10).eval(quiet()), Reason::RunCreated);
-    assert_eq!(w.creates[0].note.reason, Reason::Triggered);
-    w.state = lost;
-    assert_eq!(w.pass(10).eval(quiet()), Reason::RunInProgress);
-    w.finish(500 * MIB);
-    for _ in 0..5 {
-        assert_eq!(w.pass(10).eval(quiet()), Reason::SignalNotFiring);
+    w.eval(firing());
+    w.pass(10).finish(0);
+    let until = Some(t(10 + 7_200));
+    for (reading, suspend) in [(quiet(), false), (down(), false), (firing(), true)] {
+        w.policy.suspend = suspend;
+        w.pass(10).eval(reading);
+        assert_eq!(
+            w.state.resting.as_ref().map(|note| note.reason),
+            Some(Reason::BackingOff)
+        );
+        assert_eq!(w.state.next_eligible, until);
     }
-    w.policy.trigger = Some("three".into());
-    assert_eq!(
-        w.pass(10).eval(quiet()),
-        Reason::RunCreated,
-        "it passes the cooldown"
-    );
-    assert_eq!(w.creates.len(), 2);
-}
-
-#[test]
-fn a_removed_trigger_asks_for_nothing() {
-    let mut w = World::new(Policy {
-        trigger: Some("one".into()),
-        ..policy()
-    });
-    w.eval(quiet());
-    w.policy.trigger = None;
-    assert_eq!(w.pass(10).eval(quiet()), Reason::SignalNotFiring);
+    w.policy.suspend = false;
+    w.pass(7_200).eval(quiet());
+    assert_eq!((&w.state.resting, w.state.next_eligible), (&None, None));
 }
 
 #[test]
@@ -335,24 +289,6 @@ fn t65_a_stuck_run_is_shown_and_no_second_one_made() {
     w.eval(firing());
     assert_eq!(w.pass(90 * 86_400).eval(firing()), Reason::RunInProgress);
     assert_eq!(w.creates.len(), 1);
-}
-
-#[test]
-fn t67_a_dry_run_says_that_it_would() {
-    let mut w = World::new(Policy {
-        hold_for: secs(0),
-        dry_run: true,
-        ..policy()
-    });
-    assert_eq!(w.eval(firing()), Reason::DryRun);
-    w.policy.trigger = Some("now".into());
-    assert_eq!(w.pass(10).eval(quiet()), Reason::DryRun);
-    assert_eq!(
-        w.pass(10).eval(quiet()),
-        Reason::SignalNotFiring,
-        "said once"
-    );
-    assert!(w.creates.is_empty());
 }
 
 #[test]
@@ -397,117 +333,6 @@ fn right_after_a_run_the_pause_is_said_and_not_the_age_of_the_sample() {
         w.state.firing_since, None,
         "an old sample begins nothing all the same"
     );
-}
-
-#[test]
-fn t91_the_fallback_decides_only_after_its_time_and_goes_at_the_first_good_answer() {
-    let mut w = World::new(Policy {
-        hold_for: secs(0),
-        on_error: OnSilence::Fallback,
-        fallback: Some(Fallback {
-            after: secs(120),
-            rule: Rule::default(),
-        }),
-        ..policy()
-    });
-    assert_eq!(
-        w.eval_with(down(), Some(firing())),
-        Reason::SourceUnavailable
-    );
-    assert!(
-        w.message().contains("the fallback decides after 2m"),
-        "{}",
-        w.message()
-    );
-    for _ in 0..11 {
-        assert_eq!(
-            w.pass(10).eval_with(down(), Some(firing())),
-            Reason::SourceUnavailable
-        );
-        assert!(!w.state.fallback_active);
-    }
-    assert_eq!(
-        w.pass(10).eval_with(down(), Some(quiet())),
-        Reason::SignalNotFiring
-    );
-    assert!(w.state.fallback_active);
-    assert_eq!(w.state.signal.as_ref().unwrap().origin, Origin::Fallback);
-    assert_eq!(
-        w.pass(10).eval_with(quiet(), Some(firing())),
-        Reason::SignalNotFiring
-    );
-    assert!(!w.state.fallback_active);
-    assert_eq!(
-        w.pass(10).eval_with(down(), Some(firing())),
-        Reason::SourceUnavailable,
-        "it counts from anew"
-    );
-}
-
-#[test]
-fn a_restart_does_not_make_the_fallback_wait_again() {
-    let mut w = World::new(Policy {
-        on_error: OnSilence::Fallback,
-        fallback: Some(Fallback {
-            after: secs(120),
-            rule: Rule::default(),
-        }),
-        ..policy()
-    });
-    w.eval(down());
-    w.pass(120);
-    assert!(wants_fallback(&w.policy, &w.state.clone(), &down(), w.now));
-}
-
-#[test]
-fn s17_a_refused_query_is_not_masked_by_the_fallback() {
-    let mut w = World::new(Policy {
-        hold_for: secs(0),
-        on_error: OnSilence::Fire,
-        fallback: Some(Fallback {
-            after: secs(1),
-            rule: Rule::default(),
-        }),
-        no_data: OnSilence::Fallback,
-        ..policy()
-    });
-    let refused = || Reading::error(Reason::QueryInvalid, "parse error");
-    for _ in 0..10 {
-        assert_eq!(
-            w.pass(10).eval_with(refused(), Some(firing())),
-            Reason::QueryInvalid
-        );
-    }
-    assert!(w.creates.is_empty());
-}
-
-#[test]
-fn silence_that_is_said_to_fire_fires_through_for() {
-    let mut w = World::new(Policy {
-        no_data: OnSilence::Fire,
-        ..policy()
-    });
-    assert_eq!(w.eval(no_data()), Reason::HoldingFor);
-    assert_eq!(w.pass(10).hold(50, no_data), Reason::RunCreated);
-    let mut w = World::new(Policy {
-        no_data: OnSilence::Fire,
-        hold_for: secs(0),
-        ..policy()
-    });
-    assert_eq!(
-        w.eval(down()),
-        Reason::SourceUnavailable,
-        "an error is not NoData"
-    );
-}
-
-fn nightly() -> Schedule {
-    // t(0) is 2025-06-15 15:06:40 UTC, a Sunday.
-    let window = Window::weekly(&["Sun"], "22:00", "2h", "UTC").unwrap();
-    Schedule {
-        windows: vec![window],
-        blackouts: Vec::new(),
-    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! A policy on one cluster, on paper: readings in, decisions out, with the state
 //! carried from one evaluation to the next as a host would carry it.
 
+mod asked;
 mod cases;
 mod invariants;
 mod pauses;
+mod silence;
 
 use jiff::{SignedDuration, Timestamp};
 

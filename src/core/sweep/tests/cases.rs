@@ -3,10 +3,6 @@
 use super::*;
 use crate::core::rule::Rule;
 
-fn fragmented() -> Sim {
-    Sim::new(&[(1200, 100), (1100, 100), (1300, 100)])
-}
-
 fn gate_of(change: impl FnOnce(&mut Observation)) -> Result<(), Reason> {
     let mut seen = fragmented().see();
     change(&mut seen);
@@ -300,107 +296,6 @@ fn r07_the_target_not_answering_in_its_turn_is_expected_but_another_is_a_fault()
 }
 
 #[test]
-fn suspend_stops_between_members_only() {
-    let mut script = Script::new(fragmented(), RunSpec::default());
-    let Step::Act(act) = script.look() else {
-        panic!("an act")
-    };
-    script.spec.suspend = true;
-    let result = script.sim.act(&act, Fate::Lost(10));
-    script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
-    assert!(
-        matches!(script.look(), Step::Observe { .. }),
-        "the member in progress is seen to its end"
-    );
-    script.sim.pass(SignedDuration::from_secs(20));
-    let Step::Hold { note, .. } = script.look() else {
-        panic!("holds")
-    };
-    assert_eq!(note.reason, Reason::Suspended);
-    script.spec.suspend = false;
-    script.run(all_done);
-    assert_eq!(script.record.phase, Phase::Complete);
-}
-
-#[test]
-fn r77_a_stop_finishes_the_member_disarms_and_goes() {
-    let mut sim = fragmented();
-    sim.alarms.insert(Alarm {
-        member: MemberId(0xa2),
-        kind: AlarmKind::NoSpace,
-    });
-    let mut script = Script::new(sim, RunSpec::default());
-    let Step::Act(act) = script.look() else {
-        panic!("an act")
-    };
-    let result = script.sim.act(&act, Fate::Lost(10));
-    script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
-    let control = Control {
-        stop: Some(Note::new(Reason::Interrupted, "removed")),
-    };
-    let mut disarmed = false;
-    for _ in 0..100 {
-        let next = next(
-            &script.spec,
-            script.record.clone(),
-            &script.sim.see(),
-            &control,
-        );
-        script.record = next.record;
-        match next.step {
-            Step::Finish => break,
-            Step::Observe { after, .. } | Step::Hold { after, .. } => script.sim.pass(after),
-            Step::Act(act) => {
-                assert!(
-                    matches!(act, Act::Disarm { .. }),
-                    "no other member is begun: {act:?}"
-                );
-                disarmed = true;
-                let result = script.sim.act(&act, Fate::Done(1));
-                script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
-            }
-        }
-    }
-    assert!(disarmed);
-    assert_eq!(
-        script.record.result.as_ref().unwrap().reason,
-        Reason::Interrupted
-    );
-    assert_eq!(script.record.count(Outcome::Defragmented), 1);
-}
-
-#[test]
-fn r43_r44_a_disarm_that_does_not_help_is_bounded_and_shown() {
-    let mut sim = fragmented();
-    sim.alarms.insert(Alarm {
-        member: MemberId(0xa2),
-        kind: AlarmKind::NoSpace,
-    });
-    sim.disarms_ignored = true;
-    let mut script = Script::new(sim, RunSpec::default());
-    script.run(all_done);
-    assert_eq!(script.record.disarms[0].attempts, MAX_DISARMS);
-    assert_eq!(script.record.phase, Phase::Failed);
-    assert_eq!(
-        script.record.result.unwrap().reason,
-        Reason::NoSpaceStillArmed
-    );
-}
-
-#[test]
-fn a_refused_run_disarms_nothing() {
-    let mut sim = Sim::new(&[(1200, 100)]);
-    sim.alarms.insert(Alarm {
-        member: MemberId(0xa0),
-        kind: AlarmKind::NoSpace,
-    });
-    let mut script = Script::new(sim, RunSpec::default());
-    assert_eq!(script.look(), Step::Finish);
-    assert!(!script.record.touched());
-    assert_eq!(script.record.result.unwrap().reason, Reason::SingleMember);
-}
-
-#[test]
 fn r83_a_size_that_cannot_be_read_is_absent() {
     let mut script = Script::new(fragmented(), RunSpec::default());
     let Step::Act(act) = script.look() else {
@@ -457,18 +352,6 @@ fn all_is_due_whatever_the_numbers() {
 }
 
 #[test]
-fn a_terminal_record_sticks() {
-    let mut script = Script::new(fragmented(), RunSpec::default());
-    script.run(all_done);
-    let done = script.record.clone();
-    script.sim.member(0).size = 3 * GIB;
-    script.sim.pass(SignedDuration::from_hours(100));
-    assert_eq!(script.look(), Step::Finish);
-    assert_eq!(script.record, done);
-    assert_eq!(resume(done.clone()), done);
-}
-
-#[test]
 fn r22_the_deadline_of_a_member_follows_its_live_bytes() {
     for (live, want) in [
         (None, 120),
@@ -483,21 +366,6 @@ fn r22_the_deadline_of_a_member_follows_its_live_bytes() {
             "{live:?}"
         );
     }
-}
-
-#[test]
-fn r47_an_assumed_quota_and_a_faulty_version_are_said() {
-    let mut sim = fragmented();
-    sim.quota = Quota::Known {
-        bytes: 2 * GIB,
-        source: QuotaSource::Default,
-    };
-    sim.member(1).version = "3.5.16";
-    let mut script = Script::new(sim, RunSpec::default());
-    script.run(all_done);
-    let warnings = script.record.warnings.join("\n");
-    assert!(warnings.contains("etcd's default of 2"), "{warnings}");
-    assert!(warnings.contains("full disk"), "{warnings}");
 }
 
 #[test]
@@ -551,4 +419,40 @@ fn r23_a_call_that_ran_out_of_time_is_never_sent_again_while_it_may_still_work()
     });
     assert_eq!(script.sim.member(2).begun, 1);
     assert_eq!(script.record.phase, Phase::Complete);
+}
+
+#[test]
+fn without_metrics_a_full_file_is_not_copied_twice() {
+    let spec = RunSpec {
+        rule: Rule::All,
+        ..RunSpec::default()
+    };
+    let mut sim = Sim::new(&[(100, 100), (100, 100), (100, 100)]);
+    sim.metrics = false;
+    let mut script = Script::new(sim, spec);
+    script.run(|_| Fate::Lost(5));
+    assert_eq!(script.sim.members.iter().map(|m| m.begun).sum::<u32>(), 1);
+    assert_eq!(script.record.result.unwrap().reason, Reason::OutcomeUnknown);
+}
+
+#[test]
+fn another_clusters_member_list_does_not_make_a_member_gone() {
+    let mut script = Script::new(fragmented(), RunSpec::default());
+    let Step::Act(act) = script.look() else {
+        panic!("an act")
+    };
+    let result = script.sim.act(&act, Fate::Lost(60));
+    script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
+    let own = script.sim.clone();
+    script.sim.id = ClusterId(0xbad);
+    script.sim.members.remove(2);
+    assert!(matches!(script.look(), Step::Observe { .. }));
+    assert!(
+        script.record.in_flight().is_some(),
+        "the call is not forgotten"
+    );
+    script.sim = own;
+    script.run(all_done);
+    assert_eq!(script.record.phase, Phase::Complete);
+    assert_eq!(script.sim.member(2).begun, 1);
 }

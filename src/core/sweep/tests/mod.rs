@@ -3,6 +3,7 @@
 //! from the servers' side.
 
 mod cases;
+mod endings;
 mod invariants;
 mod stories;
 
@@ -39,8 +40,9 @@ pub(super) struct SimMember {
     pub(super) busy_until: Option<Timestamp>,
     pub(super) finished: u64,
     pub(super) process_start: f64,
-    /// Defragmentations that the server began.
+    /// Defragmentations that the server began, and those that it finished.
     pub(super) begun: u32,
+    pub(super) done: u32,
 }
 
 /// What becomes of a Defragment call.
@@ -92,6 +94,7 @@ impl Sim {
                 finished: 0,
                 process_start: 1.0,
                 begun: 0,
+                done: 0,
             })
             .collect();
         Sim {
@@ -123,6 +126,7 @@ impl Sim {
                 m.busy_until = None;
                 m.size = m.in_use;
                 m.finished += 1;
+                m.done += 1;
             }
         }
     }
@@ -211,6 +215,8 @@ impl Sim {
                     let full = self.members.iter().any(|m| m.size >= bytes);
                     assert!(!full, "disarmed while a member has no room");
                 }
+                let corrupt = self.alarms.iter().any(|a| a.kind == AlarmKind::Corrupt);
+                assert!(!corrupt, "disarmed while CORRUPT is raised");
                 if !self.disarms_ignored {
                     self.alarms.remove(&Alarm {
                         member: *member,
@@ -249,6 +255,7 @@ impl Sim {
             .find(|m| m.id == id)
             .expect("a member of the cluster");
         assert!(!member.learner, "a learner is asked");
+        assert_eq!(member.done, 0, "{id} is asked again after it has finished");
         member.begun += 1;
         assert!(member.begun <= MAX_ATTEMPTS, "{id} is asked once too often");
         let (work, answer) = match fate {
@@ -268,6 +275,11 @@ impl Sim {
             None => ActResult::Unknown(Note::new(Reason::MemberUnreachable, "the answer was lost")),
         }
     }
+}
+
+/// Three members with about a GiB to give back each; the first leads.
+pub(super) fn fragmented() -> Sim {
+    Sim::new(&[(1200, 100), (1100, 100), (1300, 100)])
 }
 
 pub(super) fn trouble(reason: Reason) -> Trouble {

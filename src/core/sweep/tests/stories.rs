@@ -12,10 +12,6 @@ macro_rules! golden {
     };
 }
 
-fn fragmented() -> Sim {
-    Sim::new(&[(1200, 100), (1100, 100), (1300, 100)])
-}
-
 golden!(
     r03_r05_followers_by_gain_then_the_leader_after_a_transfer,
     {
