@@ -335,6 +335,15 @@ fn right_after_a_run_the_pause_is_said_and_not_the_age_of_the_sample() {
     );
 }
 
+fn nightly() -> Schedule {
+    // t(0) is 2025-06-15 15:06:40 UTC, a Sunday.
+    let window = Window::weekly(&["Sun"], "22:00", "2h", "UTC").unwrap();
+    Schedule {
+        windows: vec![window],
+        blackouts: Vec::new(),
+    }
+}
+
 #[test]
 fn t75_outside_a_window_it_waits_and_decides_afresh_at_the_opening() {
     let mut w = World::new(Policy {

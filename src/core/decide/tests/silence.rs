@@ -128,12 +128,3 @@ fn silence_that_is_said_to_fire_fires_through_for() {
         "an error is not NoData"
     );
 }
-
-fn nightly() -> Schedule {
-    // t(0) is 2025-06-15 15:06:40 UTC, a Sunday.
-    let window = Window::weekly(&["Sun"], "22:00", "2h", "UTC").unwrap();
-    Schedule {
-        windows: vec![window],
-        blackouts: Vec::new(),
-    }
-}
