@@ -10,14 +10,17 @@ provision := tests/servers/provision
 # Most wanted first: what comes last may still be in the making when the tests are built.
 servers := etcd-3.6 prometheus-3 etcd-3.4 prometheus-2 etcd-3.5 etcd-3.7
 
-# etcd-client generates its code with protoc. Where there is none and nobody may install it, `make
-# setup` unpacks one here; export PROTOC to use it outside of make.
 # Tests on real servers mostly wait for them.
 export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 # Started from here and not by `cargo run -p`, which would build again with other features.
 built = $(or $(CARGO_TARGET_DIR),target)
 
+# How many rounds `make bench` takes.
+ROUNDS ?= 3
+
+# etcd-client generates its code with protoc. Where there is none and nobody may install it, `make
+# setup` unpacks one here; export PROTOC to use it outside of make.
 cache = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/defragd/servers
 unpacked_protoc = $(cache)/protoc-3.21.12/protoc
 ifeq ($(shell command -v "$${PROTOC:-protoc}"),)
@@ -36,13 +39,19 @@ setup: setup-tools ## install what building and testing needs: protoc, cargo's c
 	@echo "setup: everything is there"
 
 .PHONY: setup-tools
-setup-tools: setup-protoc
-	@command -v $(CARGO) >/dev/null || { echo 'setup: there is no "cargo" on the PATH: install Rust from https://rustup.rs' >&2; exit 1; }
+setup-tools: setup-cargo setup-protoc
 	@for component in fmt clippy; do \
 		$(CARGO) "$$component" --version >/dev/null 2>&1 && continue; \
+		command -v rustup >/dev/null || { echo "setup: there is no cargo $$component, and no rustup to add it: install $${component/#fmt/rustfmt} beside this Rust, or Rust from https://rustup.rs" >&2; exit 1; }; \
 		echo "setup: adding cargo $$component"; \
 		rustup component add "$${component/#fmt/rustfmt}"; \
 	done
+
+# Rust links with cc, and the TLS library has C in it.
+.PHONY: setup-cargo
+setup-cargo:
+	@command -v $(CARGO) >/dev/null || { echo 'setup: there is no cargo on the PATH: install Rust from https://rustup.rs' >&2; exit 1; }
+	@command -v cc >/dev/null || { echo 'setup: there is no cc on the PATH: apt-get install gcc' >&2; exit 1; }
 
 .PHONY: setup-protoc
 setup-protoc:
@@ -60,7 +69,7 @@ setup-protoc:
 	fi
 
 .PHONY: build
-build: setup-protoc ## build the release binary, target/release/defragd
+build: setup-cargo setup-protoc ## build the release binary, target/release/defragd
 	$(CARGO) build --locked --release
 
 .PHONY: test
@@ -91,7 +100,7 @@ audit: ## look the dependencies up in the RustSec database, which needs its repo
 	$(CARGO) deny --locked check advisories
 
 .PHONY: demo
-demo: setup-protoc ## watch a policy sweep a real etcd cluster, in about two minutes
+demo: setup-cargo setup-protoc ## watch a policy sweep a real etcd cluster, in about two minutes
 	@$(provision) --any etcd prometheus >/dev/null & servers=$$!; \
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) build --locked -p defragd -p defragd-harness --bins; \
@@ -99,15 +108,15 @@ demo: setup-protoc ## watch a policy sweep a real etcd cluster, in about two min
 	@$(built)/debug/demo
 
 .PHONY: bench
-bench: setup-protoc ## measure sweeps against bare defragmentation on three local members
+bench: setup-cargo setup-protoc ## measure sweeps against bare defragmentation, ROUNDS=3 times
 	@$(provision) etcd-3.6 & servers=$$!; \
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) build --locked --release -p defragd -p defragd-harness --bins; \
 	wait $$servers
-	@$(built)/release/bench
+	@$(built)/release/bench $(ROUNDS)
 
 .PHONY: crds
-crds: setup-protoc ## write docs/reference/crds.yaml again, from the Rust types
+crds: setup-cargo setup-protoc ## write docs/reference/crds.yaml again, from the Rust types
 	UPDATE_CRDS=1 $(CARGO) test --locked --quiet --lib crds
 
 .PHONY: clean
