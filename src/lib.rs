@@ -9,7 +9,7 @@
 //! | [`etcd`] | one member, one client | core |
 //! | [`signals`] | sources of signals, turned into core's signal states | core |
 //! | [`engine`] | observe, decide, record, act; generic over the host | core, etcd, signals, telemetry |
-//! | [`hosts`] | where objects live | api, engine |
+//! | [`hosts`] | where objects live | all but the command line |
 //! | [`telemetry`] | logs, metrics, health | core, signals (its counts) |
 //! | [`cli`] | one file a subcommand | all |
 //!

@@ -69,11 +69,12 @@ pub fn gate(spec: &RunSpec, record: &RunRecord, seen: &Observation) -> Result<()
         .map_err(|trouble| Closed::wait(trouble.reason, &trouble.message))?;
     let voters: Vec<&MemberView> = members.iter().filter(|m| !m.learner).collect();
     count(spec, record, seen, &voters)?;
+    // Before the answers: a member that somebody else defragments gives none.
+    others_work(members)?;
     let answers = answers(&voters)?;
     versions(&answers)?;
     alarms(seen, &answers)?;
     leader(&voters, &answers)?;
-    others_work(members)?;
     lag(spec, record, seen, &answers)?;
     revisions(&answers)
 }

@@ -16,7 +16,7 @@ fn status(seen: &mut Observation, i: usize) -> &mut MemberStatus {
 #[test]
 fn the_gate_names_what_is_wrong() {
     type Change = fn(&mut Observation);
-    let table: [(&str, Change, Result<(), Reason>); 17] = [
+    let table: [(&str, Change, Result<(), Reason>); 18] = [
         ("healthy", |_| {}, Ok(())),
         (
             "R61 member down",
@@ -126,6 +126,15 @@ fn the_gate_names_what_is_wrong() {
                     .as_mut()
                     .unwrap()
                     .inflight = Some(true);
+            },
+            Err(Reason::OtherDefragmentation),
+        ),
+        (
+            "R78 and it does not answer meanwhile",
+            |s| {
+                let member = &mut s.members.as_mut().unwrap()[1];
+                member.metrics.as_mut().unwrap().inflight = Some(true);
+                member.status = Err(trouble(Reason::MemberUnreachable));
             },
             Err(Reason::OtherDefragmentation),
         ),
