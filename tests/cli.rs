@@ -120,10 +120,37 @@ fn a_wrong_command_line_names_flag_value_and_remedy() {
             vec!["sweep", "--endpoints", "https://a:2379"],
             &["https://a:2379", "set --cacert"],
         ),
-        (vec!["sweep", "--endpoints", ""], &["--endpoints"]),
         (
-            sweep(&["--cacert", "/nowhere"]),
-            &["http://127.0.0.1:1", "https://"],
+            vec!["sweep", "--endpoints", ""],
+            &["--endpoints: is empty", "write a URL"],
+        ),
+        (
+            vec!["sweep", "--endpoints", "http://127.0.0.1:1,"],
+            &[
+                "--endpoints",
+                "endpoint 2 of 2 is empty",
+                "remove the comma",
+            ],
+        ),
+        (
+            sweep(&["--cacert", "/nowhere", "--servername", "etcd.local"]),
+            &[
+                "--endpoints http://127.0.0.1:1",
+                "https://",
+                "remove --cacert and --servername",
+            ],
+        ),
+        (
+            vec![
+                "sweep",
+                "--endpoints",
+                "https://a:1",
+                "--cacert",
+                "/nowhere",
+                "--servername",
+                "*.example.com",
+            ],
+            &["--servername", "*.example.com", "write the name"],
         ),
         (
             vec![
@@ -137,7 +164,7 @@ fn a_wrong_command_line_names_flag_value_and_remedy() {
         ),
         (
             vec!["sweep", "--endpoints", "https://a:1", "--cacert", &not_pem],
-            &["--cacert", "not.pem"],
+            &["--cacert", "not.pem", "-----BEGIN CERTIFICATE-----"],
         ),
         (
             vec!["sweep", "--endpoints", "https://a:1", "--cert", "c.pem"],
@@ -185,6 +212,14 @@ fn a_wrong_command_line_names_flag_value_and_remedy() {
             &["--keep-revisions", "0", "keep at least 1"],
         ),
         (
+            sweep(&["--keep-revisions", "-1"]),
+            &["--keep-revisions", "-1", "keep at least 1"],
+        ),
+        (
+            sweep(&["--max-raft-lag", "-1"]),
+            &["--max-raft-lag", "-1", "5000"],
+        ),
+        (
             sweep(&["--leader", "shoot"]),
             &["--leader", "shoot", "inplace"],
         ),
@@ -207,6 +242,10 @@ fn a_wrong_command_line_names_flag_value_and_remedy() {
         (
             sweep(&["--member-count", "0"]),
             &["--member-count", "0", "1..=63"],
+        ),
+        (
+            sweep(&["--member-count", "-1"]),
+            &["--member-count", "-1", "1..=63"],
         ),
         (
             sweep(&["--wait", "10"]),
@@ -358,6 +397,18 @@ fn lint_gives_the_hosts_verdict() {
     );
     assert_eq!(finding["path"], "spec.signal.prometheus.source");
 
+    // The files that a source names are opened as `standalone` does, which may be elsewhere.
+    let absent =
+        "sources: [{name: main, prometheus: {url: \"https://p\", caFile: /nowhere.pem}}]\n";
+    let absent = write(&folder, "absent.conf", absent);
+    let (code, stdout, _) = run(&["lint", "--config", &absent, &good]);
+    assert!(
+        code == 0
+            && stdout.contains("warning: sources[0].prometheus: ")
+            && stdout.contains("/nowhere.pem"),
+        "{code}: {stdout}"
+    );
+
     // A folder stands for its files; the same target in several of them is an error.
     let (code, stdout, stderr) = run(&["lint", &path_of(folder.path())]);
     assert!(code == 1 && stderr.starts_with("3 files: "), "{stderr}");
@@ -495,8 +546,11 @@ spec:
     .await
     .expect("the process records what it decides");
 
+    const STOPPED: &str =
+        "defragd is not running on this state folder; what follows is as it was last stored\n";
     let (code, text, _) = run(&["status", "--state", &state]);
     assert_eq!(code, 0);
+    assert!(!text.contains("not running"), "{text}");
     for words in [
         "Policy default/probing\n",
         "  signal     Error: ProbeFailed: ",
@@ -512,6 +566,7 @@ spec:
         (code, answer["items"].as_array().map(Vec::len)),
         (0, Some(3))
     );
+    assert_eq!(answer["running"], true);
 
     // A second process is kept out, and the first ends in order.
     let (code, _, stderr) = run(&["standalone", "--objects", &objects, "--state", &state]);
@@ -522,4 +577,17 @@ spec:
     kill_process(Pid::from_child(&child.0), Signal::TERM).expect("it runs");
     let ended = child.0.wait().expect("it ends");
     assert_eq!(ended.code(), Some(0));
+
+    // What it knew is still told, and that nobody keeps it up to date.
+    let (code, text, _) = run(&["status", "--state", &state]);
+    assert!(
+        code == 0 && text.starts_with(STOPPED) && text.contains("\nPolicy default/probing\n"),
+        "{text}"
+    );
+    let (_, stdout, _) = run(&status);
+    let answer: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(
+        (&answer["running"], answer["items"].as_array().map(Vec::len)),
+        (&false.into(), Some(3))
+    );
 }

@@ -10,6 +10,8 @@ use super::{CliError, Exit, output};
 use crate::api::document::{self, MAX_FILE, Parsed};
 use crate::api::lint::{Finding, Severity, lint};
 use crate::hosts::config::Config;
+use crate::signals::config::SourceConfig;
+use crate::signals::prometheus::PrometheusSource;
 
 /// How findings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -42,25 +44,20 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let sources: Option<Vec<String>> = match &args.config {
-        Some(path) => {
-            let config = Config::load(path).map_err(|e| CliError::Usage(e.to_string()))?;
-            Some(
-                config
-                    .sources
-                    .iter()
-                    .map(|source| source.name.clone())
-                    .collect(),
-            )
-        }
-        None => None,
-    };
+    let mut sources: Option<Vec<String>> = None;
+    let mut findings = Vec::new();
+    if let Some(path) = &args.config {
+        let config = Config::load(path).map_err(|e| CliError::Usage(e.to_string()))?;
+        let names = config.sources.iter().map(|source| source.name.clone());
+        sources = Some(names.collect());
+        findings.extend(files_of_sources(path, config.sources));
+    }
     let files = files(&args.files)?;
     let mut parsed = Parsed::default();
     for file in &files {
         parsed.merge(document::parse(file, &read(file)?));
     }
-    let findings = lint(&parsed, sources.as_deref());
+    findings.extend(lint(&parsed, sources.as_deref()));
     match args.output {
         Format::Text => {
             let lines: String = findings
@@ -86,6 +83,28 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     } else {
         Exit::Failed
     })
+}
+
+/// What `standalone` would refuse at its start about the files that the sources
+/// name. A warning: lint may run on a machine that does not have them.
+fn files_of_sources(config: &Path, sources: Vec<SourceConfig>) -> Vec<Finding> {
+    sources
+        .into_iter()
+        .enumerate()
+        .filter_map(|(i, source)| {
+            let error = PrometheusSource::new(source).err()?;
+            let cause = std::error::Error::source(&error)
+                .map(|cause| format!(" ({cause})"))
+                .unwrap_or_default();
+            Some(Finding {
+                severity: Severity::Warning,
+                file: config.display().to_string(),
+                line: 1,
+                path: format!("sources[{i}].prometheus"),
+                message: format!("{error}{cause}; here at least, standalone would not start"),
+            })
+        })
+        .collect()
 }
 
 fn as_json(findings: &[Finding]) -> Vec<serde_json::Value> {

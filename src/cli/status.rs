@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     match args.output {
         Format::Text => output::emit(&text(&inventory, now()))?,
         Format::Json | Format::Yaml => {
-            let mut answer = json!({ "items": inventory.items() });
+            let mut answer = json!({ "running": inventory.running, "items": inventory.items() });
             // What belongs to no object would otherwise be missing here.
             for (key, list) in [
                 ("documentErrors", &inventory.documents),
@@ -66,6 +66,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 
 fn text(inventory: &Inventory, now: Timestamp) -> String {
     let Inventory {
+        running,
         targets,
         policies,
         runs,
@@ -73,6 +74,15 @@ fn text(inventory: &Inventory, now: Timestamp) -> String {
         unusable,
     } = inventory;
     let mut text = String::new();
+    if !running {
+        line(
+            &mut text,
+            format_args!(
+                "defragd is not running on this state folder; what follows is as it was last stored"
+            ),
+        );
+    }
+    let head = text.len();
     for (title, problems) in [
         ("Documents that cannot be used", documents),
         ("State files that cannot be used", unusable),
@@ -93,7 +103,7 @@ fn text(inventory: &Inventory, now: Timestamp) -> String {
     for item in targets {
         target(&mut text, item);
     }
-    if text.is_empty() {
+    if text.len() == head {
         text.push_str("nothing is known yet: no object has been read into this state folder\n");
     }
     text

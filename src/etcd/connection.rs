@@ -43,7 +43,9 @@ pub enum ConnectError {
     NoAuthority,
     #[error("tls.certFile and tls.keyFile: {given} is given without the other, give both or none")]
     HalfAnIdentity { given: &'static str },
-    #[error("tls.serverName {value:?} is neither a DNS name nor an IP address")]
+    #[error(
+        "tls.serverName {value:?} is neither a DNS name nor an IP address, write the name that stands in the servers' certificates"
+    )]
     ServerName { value: String },
     #[error(
         "{field} {path:?}: unable to read the file ({source}), check the path and its permissions"
@@ -54,7 +56,10 @@ pub enum ConnectError {
         #[source]
         source: std::io::Error,
     },
-    #[error("{field} {from}: holds no PEM {wanted} ({detail})")]
+    #[error(
+        "{field} {from}: holds no PEM {wanted} ({detail}), give a file with a line such as -----BEGIN {label}-----",
+        label = wanted.to_uppercase()
+    )]
     NotPem {
         field: &'static str,
         from: String,
@@ -69,7 +74,7 @@ pub enum ConnectError {
         key: String,
         detail: String,
     },
-    #[error("{field} {from}: is {problem}")]
+    #[error("{field} {from}: is {problem}, give exactly one line of UTF-8 text")]
     BadText {
         field: &'static str,
         from: String,
@@ -483,6 +488,17 @@ mod tests {
                 .to_string()
                 .contains("\"not a name\"")
         );
+        for name in ["*.example.com", "[::1]", ""] {
+            half.tls = Some(Tls {
+                server_name: Some(name.to_owned()),
+                ..tls()
+            });
+            let message = half.validate().unwrap_err().to_string();
+            assert!(
+                message.contains("tls.serverName") && message.contains("write the name"),
+                "{message}"
+            );
+        }
 
         let mut zero = plain("http://a:2379");
         zero.timeouts.call = Duration::ZERO;

@@ -160,10 +160,9 @@ impl Config {
         } else {
             serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(
                 |error| {
-                    invalid(
-                        error.path().to_string(),
-                        discreet(&error.inner().to_string()),
-                    )
+                    let field = error.path().to_string();
+                    let (field, problem) = in_words(&field, &error.inner().to_string());
+                    invalid(field, problem)
                 },
             )?
         };
@@ -209,6 +208,96 @@ fn timeout(text: &str) -> Result<Duration, String> {
         ));
     }
     Ok(wait)
+}
+
+/// The field, and what is wrong with it, from a deserializer's words: what was
+/// seen, where, and what to write instead.
+fn in_words(field: &str, message: &str) -> (String, String) {
+    let message = discreet(message);
+    // The parser says the path too, up to where it noticed.
+    let message = match message.split_once(": ") {
+        Some((path, rest)) if !path.contains(' ') && field.starts_with(path) => rest,
+        _ => &message,
+    };
+    let (message, place) = match message.rsplit_once(" at line ") {
+        Some((message, place)) => (
+            message,
+            format!(" (line {})", place.replacen(" column", ", column", 1)),
+        ),
+        None => (message, String::new()),
+    };
+    let whole =
+        |problem: &str, remedy: &str| (field.to_owned(), format!("{problem}{place}; {remedy}"));
+    if let Some(rest) = message.strip_prefix("missing field ") {
+        let missing = rest.trim_matches('`');
+        let field = match field {
+            "" | "." => missing.to_owned(),
+            around => format!("{around}.{missing}"),
+        };
+        return (field, format!("it is missing{place}; add it"));
+    }
+    let (problem, expected) = message.rsplit_once(", expected ").unwrap_or((message, ""));
+    // "one of `a`, `b`" and "`a` or `b`" both read on after "write".
+    let names = expected.replace('`', "");
+    if problem.starts_with("unknown field ") {
+        return whole(
+            "the field is unknown",
+            &format!("remove it, or write {names}"),
+        );
+    }
+    if let Some(value) = problem.strip_prefix("unknown variant ") {
+        let value = value.trim_matches('`');
+        return whole(
+            &format!("{value:?} is not a value that this field takes"),
+            &format!("write {names}"),
+        );
+    }
+    let seen = ["invalid type: ", "invalid value: "]
+        .into_iter()
+        .find_map(|kind| problem.strip_prefix(kind));
+    match seen {
+        Some(seen) => whole(
+            &format!("it is {}", found(seen)),
+            &format!("write {}", wanted(expected)),
+        ),
+        None => match message.strip_prefix("wanted ") {
+            Some(wanted) => whole("the value does not fit", &format!("write {wanted}")),
+            None if message.starts_with("duplicate ") => {
+                whole("it is given twice", "remove one of them")
+            }
+            None => whole(message, "correct the syntax"),
+        },
+    }
+}
+
+/// What stood there; a deserializer's words for it are those of Rust.
+fn found(seen: &str) -> String {
+    let (kind, value) = seen.split_once(" `").unwrap_or((seen, ""));
+    match kind {
+        "map" => "an object".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "unit value" => "empty".to_owned(),
+        "integer" | "floating point" | "boolean" => {
+            value.split('`').next().unwrap_or_default().to_owned()
+        }
+        other => other.to_owned(),
+    }
+}
+
+/// What a field takes, by what a deserializer expected.
+fn wanted(expected: &str) -> String {
+    match expected {
+        "a sequence" => "a list, one entry a line after a dash",
+        "a map" => "fields below it",
+        "a string" | "path string" => "a text, in quotes where it looks like something else",
+        "a boolean" => "true or false",
+        "u32" => "a whole number from 0 to 4294967295",
+        "a nonzero u32" => "a whole number from 1 to 4294967295",
+        "f64" => "a number such as 10",
+        other if other.starts_with("struct ") => "fields below it",
+        other => other,
+    }
+    .to_owned()
 }
 
 /// Takes values out of a deserializer's words: `invalid type: string "hunter2"`
@@ -267,12 +356,60 @@ mod tests {
         let cases = [
             (
                 "sourcez: []",
-                "defragd.yaml: sourcez: unknown field `sourcez`, expected one of `sources`, `limits`, `log`",
+                "defragd.yaml: sourcez: the field is unknown; remove it, or write one of sources, limits, log",
             ),
-            ("limits: {runsPerHour: 0}", "limits.runsPerHour"),
+            (
+                "limits: {runsPerHour: 0}",
+                "limits.runsPerHour: it is 0 (line 1, column 23); write a whole number from 1",
+            ),
+            (
+                "limits: {runsPerHour: 99999999999999999999}",
+                "limits.runsPerHour: it is 99999999999999999999",
+            ),
+            (
+                "limits: {runsPerHour: many}",
+                "limits.runsPerHour: it is a text (line 1",
+            ),
+            (
+                "limits: {runsPerHour: 0.5}",
+                "limits.runsPerHour: it is 0.5 (line 1",
+            ),
             ("limits: {shutdownTimeout: 0s}", "limits.shutdownTimeout"),
             ("limits: {shutdownTimeout: 1h}", "not between 1s and 10m"),
-            ("log: {format: xml}", "log.format"),
+            (
+                "log: {format: xml}",
+                "log.format: \"xml\" is not a value that this field takes",
+            ),
+            ("log: {format: xml}", "; write text or json"),
+            (
+                "log: 3",
+                "log: it is 3 (line 1, column 6); write fields below it",
+            ),
+            (
+                "sources: {name: a}",
+                "sources: it is an object (line 1, column 10); write a list",
+            ),
+            (
+                "sources: [{name: a}]",
+                "sources[0].prometheus: it is missing (line 1, column 11); add it",
+            ),
+            ("sources: [3]", "sources[0]: it is 3"),
+            (
+                "sources:\n- name: a\n  prometheus: {url: 'http://h', foo: 1}",
+                "defragd.yaml: sources[0].prometheus.foo: the field is unknown (line 3, column 33); remove it, or write one of url, basicAuth",
+            ),
+            (
+                "sources: [{name: a, prometheus: {url: 'http://h', basicAuth: {username: u}}}]",
+                "sources[0].prometheus.basicAuth.passwordFile: it is missing (line 1",
+            ),
+            (
+                "sources: [{name: a, prometheus: {url: 'http://h', insecureSkipVerify: 1}}]",
+                "sources[0].prometheus.insecureSkipVerify: it is 1 (line 1, column 71); write true or false",
+            ),
+            (
+                "sources: [{name: a, prometheus: {url: 'http://h', maxBodyBytes: []}}]",
+                "sources[0].prometheus.maxBodyBytes: the value does not fit",
+            ),
             (
                 "log: {level: 'a=b=c'}",
                 "write error, warn, info, debug or trace",
@@ -281,15 +418,17 @@ mod tests {
                 "sources: [{name: a, prometheus: {url: 'ftp://x'}}]",
                 "sources[0].prometheus.url",
             ),
-            ("sources: [", "line"),
+            ("sources: [", "; correct the syntax"),
+            ("log: {level: info, level: warn}", "it is given twice"),
         ];
+        let mut wrong = String::new();
         for (text, part) in cases {
             let error = parse(text).unwrap_err();
-            assert!(
-                error.starts_with("defragd.yaml: ") && error.contains(part),
-                "{text}: {error}"
-            );
+            if !error.starts_with("defragd.yaml: ") || !error.contains(part) {
+                wrong.push_str(&format!("{text}\n  wanted {part}\n  got    {error}\n"));
+            }
         }
+        assert!(wrong.is_empty(), "\n{wrong}");
     }
 
     #[test]

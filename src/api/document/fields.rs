@@ -287,13 +287,34 @@ fn walk(path: &str, value: &Value, schema: &Value, errors: &mut Vec<FieldError>)
                 path,
                 number.to_string(),
                 "is too large",
-                "write a smaller number",
+                in_range(schema),
+            ));
+        }
+        ("integer", Value::String(text)) if beyond_integers(text) => {
+            let problem = if text.starts_with('-') {
+                "is too small"
+            } else {
+                "is too large"
+            };
+            errors.push(FieldError::new(
+                path,
+                text.as_str(),
+                problem,
+                in_range(schema),
             ));
         }
         ("string", Value::Number(number)) => {
             let remedy = match schema["pattern"].as_str() {
                 Some(duration::PATTERN) => format!("add a unit, such as \"{number}s\""),
-                Some(PERCENT) => format!("write it with a percent sign, such as \"{number}%\""),
+                Some(PERCENT) => {
+                    // 0.8 is meant as 80%. Percentages are whole, from 1 to 99.
+                    let part = number.as_f64().filter(|x| *x > 0.0 && *x < 1.0);
+                    let meant = part.map_or_else(
+                        || number.to_string(),
+                        |part| (part * 100.0).round().clamp(1.0, 99.0).to_string(),
+                    );
+                    format!("write it with a percent sign, such as \"{meant}%\"")
+                }
                 _ => format!("put it in quotes: \"{number}\""),
             };
             errors.push(wrong_type(path, value, "a text", &remedy));
@@ -321,6 +342,31 @@ fn walk(path: &str, value: &Value, schema: &Value, errors: &mut Vec<FieldError>)
             "write fields below it",
         )),
     }
+}
+
+/// What to write instead of a number that is too large or too small.
+fn in_range(schema: &Value) -> String {
+    // Schemas hold their bounds as floating-point numbers.
+    let bound = |name: &str| match IntOrString::from_float(schema[name].as_f64()?) {
+        Ok(IntOrString::Int(bound)) => Some(bound),
+        Ok(IntOrString::String(_)) | Err(_) => None,
+    };
+    let most = bound("maximum").unwrap_or(i64::MAX);
+    match bound("minimum") {
+        Some(least) => format!("write a number from {least} to {most}"),
+        None => format!("write a number of at most {most}"),
+    }
+}
+
+/// A whole number that fits none of the integers that objects are made of.
+pub(super) fn beyond_integers(text: &str) -> bool {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    // A leading zero makes it a text.
+    !digits.starts_with('0')
+        && !digits.is_empty()
+        && digits.bytes().all(|b| b.is_ascii_digit())
+        && text.parse::<i64>().is_err()
+        && text.parse::<u64>().is_err()
 }
 
 /// Refuses the fields that are not among `names`.

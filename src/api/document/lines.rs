@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use saphyr_parser::{Event, Parser};
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+use super::fields::beyond_integers;
 
 /// The line of each field of a document, by path. A mapping's entry is where
 /// its key stands.
@@ -12,6 +14,16 @@ pub(super) struct Lines {
     by_path: BTreeMap<String, usize>,
     /// A field that stands a second time, and the line where it does.
     twice: Option<(String, usize)>,
+    beyond: Vec<Beyond>,
+}
+
+/// A value that is a whole number and fits no integer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Beyond {
+    pub(super) path: String,
+    /// Where it begins in the document, in characters.
+    pub(super) at: usize,
+    pub(super) digits: String,
 }
 
 /// What encloses the next event.
@@ -73,6 +85,13 @@ impl Lines {
                 },
             };
             match event {
+                Event::Scalar(text, ScalarStyle::Plain, _, None) if beyond_integers(&text) => {
+                    lines.beyond.push(Beyond {
+                        path,
+                        at: span.start.index(),
+                        digits: text.into_owned(),
+                    });
+                }
                 Event::MappingStart(..) => stack.push(Frame::Mapping(path, None)),
                 Event::SequenceStart(..) => stack.push(Frame::Sequence(path, 0)),
                 _ => {}
@@ -93,6 +112,11 @@ impl Lines {
     pub(super) fn twice(&self) -> Option<(&str, usize, usize)> {
         let (path, line) = self.twice.as_ref()?;
         Some((path, *line, self.of(path)?))
+    }
+
+    /// Numbers that fit no integer, in order.
+    pub(super) fn beyond(&self) -> &[Beyond] {
+        &self.beyond
     }
 
     /// The line of a field, or of the nearest field around it.

@@ -4,13 +4,14 @@
 mod fields;
 mod lines;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use self::lines::Lines;
+use self::lines::{Beyond, Lines};
 use super::defrag::EtcdDefrag;
 use super::policy::EtcdDefragPolicy;
 use super::target::EtcdTarget;
@@ -244,7 +245,8 @@ fn object(
         message,
     };
     let lines = Lines::of_document(text, before);
-    let value: serde_yaml::Value = serde_yaml::from_str(text).map_err(|e| {
+    let text = quoting(text, lines.beyond());
+    let value: serde_yaml::Value = serde_yaml::from_str(&text).map_err(|e| {
         vec![match lines.twice() {
             Some((path, line, first)) => error(
                 line,
@@ -299,8 +301,20 @@ fn object(
         _ => decode(value).map(|object| Object::Run(Box::new(object))),
     };
     let value = decoded.map_err(|e| located(vec![e]))?;
-    if !errors.is_empty() {
+    let beyond = lines.beyond();
+    if !errors.is_empty() || !beyond.is_empty() {
         errors.extend(value.errors());
+        // In quotes it may have passed as a text, which it is not.
+        for number in beyond {
+            if !errors.iter().any(|error| error.path == number.path) {
+                errors.push(FieldError::new(
+                    &number.path,
+                    &number.digits,
+                    "is a number too large to be read",
+                    "put it in quotes if it is meant as a text",
+                ));
+            }
+        }
         return Err(located(errors));
     }
     Ok(Some(Located {
@@ -309,6 +323,24 @@ fn object(
         line: start,
         lines,
     }))
+}
+
+/// The document with `numbers` in quotes. The parser has no place for them and
+/// would call them a syntax error; as texts they reach the checks of their fields.
+fn quoting<'a>(text: &'a str, numbers: &[Beyond]) -> Cow<'a, str> {
+    let mut quoted = Cow::Borrowed(text);
+    // From the end, so that the places before it stay.
+    for Beyond { at, digits, .. } in numbers.iter().rev() {
+        if let Some((start, _)) = text.char_indices().nth(*at)
+            && text[start..].starts_with(digits)
+        {
+            let end = start + digits.len();
+            quoted
+                .to_mut()
+                .replace_range(start..end, &format!("\"{digits}\""));
+        }
+    }
+    quoted
 }
 
 fn decode<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {

@@ -100,6 +100,10 @@ fn bad_policies() -> Vec<(&'static str, String)> {
             "suspend: \"yes\"\nwindows: {}\ninterval: 30\nmaxRunsPerDay: \"3\"\nbackoff: 2",
         ),
         ("empty field", "runTemplate:\n  rule:"),
+        (
+            "a huge number as a name",
+            "clusterRef: {name: 99999999999999999999} # é",
+        ),
         ("wrong word", "onError: hold"),
         (
             "zero durations",
@@ -269,6 +273,23 @@ fn bad_runs() -> Vec<(&'static str, String)> {
         ("S15 unquoted fraction", "rule: {freeSpaceAbove: 0.5}"),
         ("overflow", "rule: {freeSpaceAbove: 9223372036854775808}"),
         (
+            "a number beyond every integer",
+            "compaction: {keepRevisions: 99999999999999999999}",
+        ),
+        (
+            "a size beyond every integer",
+            "rule: {freeSpaceAbove: 99999999999999999999}",
+        ),
+        (
+            "a number beyond 128 bits, and one below zero",
+            "settle: {maxRaftLag: -99999999999999999999}\ncompaction:\n  keepRevisions: 99999999999999999999999999999999999999999",
+        ),
+        (
+            "a part instead of a percentage",
+            "rule: {quotaUsageAbove: 0.8}",
+        ),
+        ("a small part", "rule: {quotaUsageAbove: 0.001}"),
+        (
             "CEL that does not compile",
             "rule: {expression: 'dbSize >'}",
         ),
@@ -322,6 +343,14 @@ fn bad_targets() -> Vec<(&'static str, String)> {
         (
             "half an identity",
             "endpoints: [\"https://h:2379\"]\ntls: {caFile: ca.crt, certFile: c.crt, serverName: \"a b\"}",
+        ),
+        (
+            "a server name with a wildcard",
+            "endpoints: [\"https://h:2379\"]\ntls: {caFile: ca.crt, serverName: \"*.example.com\"}",
+        ),
+        (
+            "a server name in brackets",
+            "endpoints: [\"https://h:2379\"]\ntls: {caFile: ca.crt, serverName: \"[::1]\"}",
         ),
         ("no authority", "endpoints: [\"https://h:2379\"]\ntls: {}"),
         (

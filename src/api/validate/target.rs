@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+// What the client takes: the verdict here must be the one at the connection.
+use rustls::pki_types::ServerName;
 use url::Url;
 
 use super::check::Check;
@@ -92,7 +94,7 @@ pub fn target(object: &EtcdTarget) -> Result<Target, Vec<FieldError>> {
             _ => {}
         }
         if let Some(name) = spec.server_name.as_deref()
-            && url::Host::parse(name).is_err()
+            && ServerName::try_from(name).is_err()
         {
             c.fail(
                 "spec.tls.serverName",

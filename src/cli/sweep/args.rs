@@ -18,7 +18,7 @@ use crate::cli::CliError;
 use crate::cli::output::Format;
 use crate::core::duration;
 use crate::core::run::RunSpec;
-use crate::etcd::{Auth, Connection, Endpoint, Source, Tls};
+use crate::etcd::{Auth, ConnectError, Connection, Endpoint, Source, Tls};
 
 /// What the object of a sweep, and the cluster in it, are called.
 const NAME: &str = "sweep";
@@ -121,7 +121,13 @@ pub(in crate::cli) struct Args {
 
     /// Compact before the first member and keep this many revisions; without it nothing is
     /// compacted
-    #[arg(long, value_name = "N", help_heading = "How")]
+    // A negative number is refused by validation, in its words, and not as an unknown flag.
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "How"
+    )]
     keep_revisions: Option<i64>,
 
     /// Leave a NOSPACE alarm armed even when every member has room
@@ -137,7 +143,7 @@ pub(in crate::cli) struct Args {
     dry_run: bool,
 
     /// How many voters the cluster must have; without it, as many as it lists
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=63), help_heading = "Limits")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=63), help_heading = "Limits")]
     member_count: Option<u32>,
 
     /// How long one member may take, 5s to 6h; without it, computed from the bytes in use
@@ -163,7 +169,13 @@ pub(in crate::cli) struct Args {
     settle_timeout: String,
 
     /// How many raft entries a member may be behind and still count as caught up
-    #[arg(long, value_name = "N", default_value_t = 500, help_heading = "Limits")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 500,
+        allow_negative_numbers = true,
+        help_heading = "Limits"
+    )]
     max_raft_lag: i64,
 
     /// How long an unhealthy cluster is waited for before anything is touched
@@ -205,6 +217,19 @@ impl Args {
     /// standard input; files are left to whoever connects.
     pub(super) fn connection(&self) -> Result<Connection, CliError> {
         // Not parsed by clap, which would repeat a password in a URL.
+        if let Some(i) = self
+            .endpoints
+            .iter()
+            .position(|text| text.trim().is_empty())
+        {
+            return Err(CliError::Usage(match self.endpoints.len() {
+                1 => "--endpoints: is empty, write a URL such as http://10.0.0.1:2379".to_owned(),
+                all => format!(
+                    "--endpoints: endpoint {} of {all} is empty, remove the comma beside it",
+                    i + 1
+                ),
+            }));
+        }
         let endpoints = self
             .endpoints
             .iter()
@@ -239,8 +264,33 @@ impl Args {
         };
         connection
             .validate()
-            .map_err(|e| CliError::Usage(in_flags(&e.to_string())))?;
+            .map_err(|e| CliError::Usage(self.refusal(&e)))?;
         Ok(connection)
+    }
+
+    /// Why the connection cannot be: whoever gave flags knows of no `tls`.
+    fn refusal(&self, error: &ConnectError) -> String {
+        let given: Vec<&str> = [
+            ("--cacert", self.cacert.is_some()),
+            ("--cert", self.cert.is_some()),
+            ("--key", self.key.is_some()),
+            ("--servername", self.servername.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(flag, is_given)| is_given.then_some(flag))
+        .collect();
+        match error {
+            ConnectError::HttpWithTls { endpoint } => {
+                let given = given.join(" and ");
+                format!(
+                    "--endpoints {endpoint}: is http although {given} was given, write https:// (or remove {given})"
+                )
+            }
+            ConnectError::HttpsWithoutTls { endpoint } => format!(
+                "--endpoints {endpoint}: is https without --cacert, set --cacert to the authority that signed its certificate (or write http://)"
+            ),
+            other => in_flags(&other.to_string()),
+        }
     }
 
     /// The run as an object, and its validated spec.

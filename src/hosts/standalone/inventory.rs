@@ -27,6 +27,9 @@ pub struct Item<S, T> {
 /// Every object that a state folder knows, each list by namespace and name.
 #[derive(Debug, Default)]
 pub struct Inventory {
+    /// Whether a process works on the folder; without one the rest is as it was
+    /// last stored.
+    pub running: bool,
     pub targets: Vec<Item<EtcdTargetSpec, EtcdTargetStatus>>,
     pub policies: Vec<Item<EtcdDefragPolicySpec, EtcdDefragPolicyStatus>>,
     pub runs: Vec<Item<EtcdDefragSpec, EtcdDefragStatus>>,
@@ -46,13 +49,15 @@ impl Inventory {
     }
 }
 
-/// Reads the state folder. Takes no lock: each file is whole at any moment.
+/// Reads the state folder. Keeps no lock: each file is whole at any moment.
 ///
 /// # Errors
 /// When it is not a state folder, or cannot be read.
 pub fn inventory(state: &Path) -> Result<Inventory, StateError> {
+    let running = store::is_held(state)?;
     let loaded = store::load(state)?;
     Ok(Inventory {
+        running,
         targets: loaded.targets.into_values().filter_map(item).collect(),
         policies: loaded.policies.into_values().filter_map(item).collect(),
         runs: loaded.runs.into_values().filter_map(item).collect(),

@@ -159,6 +159,29 @@ pub(super) fn read_documents(dir: &Path) -> Result<Vec<String>, StateError> {
     }
 }
 
+/// Whether a process holds the folder at this moment. The lock is shared and let
+/// go at once: two that ask do not hinder one another.
+///
+/// # Errors
+/// When the lock can neither be opened nor tried. A missing one means that no
+/// process ever was here.
+pub(super) fn is_held(dir: &Path) -> Result<bool, StateError> {
+    let failed = |source| StateError::Folder {
+        path: dir.to_owned(),
+        source,
+    };
+    let file = match File::open(dir.join(LOCK)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
 /// Reads a whole state folder, without a lock.
 ///
 /// # Errors
@@ -357,6 +380,17 @@ mod tests {
             "{error}"
         );
         assert!(load(dir.path()).is_ok(), "reading works beside the holder");
+    }
+
+    #[test]
+    fn whether_the_folder_is_held_is_told_without_keeping_it() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!is_held(dir.path()).unwrap(), "nobody was ever here");
+        let (store, _) = Store::open(dir.path()).unwrap();
+        assert!(is_held(dir.path()).unwrap());
+        drop(store);
+        assert!(!is_held(dir.path()).unwrap());
+        Store::open(dir.path()).unwrap();
     }
 
     #[test]
