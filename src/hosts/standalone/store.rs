@@ -10,6 +10,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -22,6 +23,9 @@ const UNFINISHED: &str = ".defragd-";
 /// What could not be read among the objects, for `defragd status`.
 const DOCUMENTS: &str = "documents.json";
 const LOCK: &str = "lock";
+/// How often, and after what pause, a lock that is held is tried again at the start.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What went wrong with the state folder.
 #[derive(Debug, thiserror::Error)]
@@ -292,6 +296,21 @@ fn clear_unfinished(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Takes the lock, or finds that another process keeps it: `defragd status` holds it
+/// for a moment to see whether anybody does.
+fn patiently(file: &File) -> Result<(), TryLockError> {
+    let mut tries = 0;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => {
+                tries += 1;
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
 fn lock(dir: &Path) -> Result<File, StateError> {
     let failed = |source| StateError::Folder {
         path: dir.to_owned(),
@@ -304,7 +323,7 @@ fn lock(dir: &Path) -> Result<File, StateError> {
         .truncate(false)
         .open(dir.join(LOCK))
         .map_err(failed)?;
-    match file.try_lock() {
+    match patiently(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
