@@ -2,14 +2,17 @@
 //! The controller, the standalone host and `defragd sweep` all go through here.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::reason::Reason;
-use crate::core::run::{Phase, RunRecord, RunSpec};
+use crate::core::run::{Note, Phase, RunRecord, RunSpec};
 use crate::core::sweep::{self, Control, Next, Step};
+use crate::etcd::Connection;
 
 use super::cluster::Link;
 use super::host::HostError;
@@ -24,6 +27,9 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// What is asked of the run, which may change while it goes on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Orders {
+    /// How the cluster is reached. That it is still the same cluster is checked
+    /// before anything is done there.
+    pub connection: Arc<Connection>,
     pub spec: RunSpec,
     pub control: Control,
 }
@@ -51,7 +57,6 @@ pub enum Driven {
 /// Drives a run until it is over. Must be called only while the run holds the
 /// cluster.
 pub async fn drive<R: Recorder>(
-    link: &mut Link,
     record: RunRecord,
     mut orders: watch::Receiver<Orders>,
     recorder: &mut R,
@@ -59,12 +64,25 @@ pub async fn drive<R: Recorder>(
 ) -> Driven {
     let mut record = sweep::resume(record);
     let mut said: Option<Reason> = None;
+    let mut connection = orders.borrow().connection.clone();
+    let mut link = Link::new((*connection).clone());
     loop {
-        if shutdown.is_cancelled() {
-            return Driven::ShutDown(record);
+        let Orders {
+            connection: wanted,
+            spec,
+            control,
+        } = orders.borrow_and_update().clone();
+        if wanted != connection {
+            tracing::info!("the target was changed; the run goes on with it");
+            link = Link::new((*wanted).clone());
+            connection = wanted;
         }
-        let Orders { spec, control } = orders.borrow_and_update().clone();
-        let seen = link.observe(now()).await;
+        let seen = tokio::select! {
+            biased;
+            // A cluster that does not answer must not keep the process.
+            () = shutdown.cancelled() => return Driven::ShutDown(record),
+            seen = link.observe(now()) => seen,
+        };
         let Next { record: next, step } = sweep::next(&spec, record.clone(), &seen, &control);
         if let Err(error) = recorder.record(&next, &step).await {
             if error.reason != Reason::Queued {
@@ -88,6 +106,10 @@ pub async fn drive<R: Recorder>(
                     () = patience_ends(shutdown) => return Driven::ShutDown(record),
                 };
                 record = sweep::conclude(record, &act, &result, now());
+                if shutdown.is_cancelled() {
+                    record_answer(&record, recorder).await;
+                    return Driven::ShutDown(record);
+                }
             }
             Step::Observe { after, note } | Step::Hold { after, note } => {
                 if said != Some(note.reason) {
@@ -98,6 +120,20 @@ pub async fn drive<R: Recorder>(
                 pause(after.unsigned_abs(), &mut orders, shutdown).await;
             }
         }
+    }
+}
+
+/// Stores what the last call led to, which nobody will look at soon.
+async fn record_answer<R: Recorder>(record: &RunRecord, recorder: &mut R) {
+    let step = Step::Observe {
+        after: SignedDuration::ZERO,
+        note: Note::new(
+            Reason::Interrupted,
+            "the process stops; the run goes on at its next start",
+        ),
+    };
+    if let Err(error) = recorder.record(record, &step).await {
+        tracing::error!(reason = %error.reason, %error, "unable to store the answer, the next start finds out");
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) async fn work<H: Host>(
             return;
         };
         let before = fingerprint(host, &view);
-        let due = match evaluate(&shared, &view, asked_at).await {
+        let due = match evaluate(&shared, &view, asked_at, &shutdown).await {
             Ok(due) => due,
             Err(error) => {
                 shared.base.telemetry.error("policy");
@@ -118,6 +118,7 @@ async fn evaluate<H: Host>(
     shared: &PolicyShared<H>,
     view: &PolicyView,
     asked_at: Timestamp,
+    shutdown: &CancellationToken,
 ) -> Result<Option<Timestamp>, HostError> {
     let policy = match &view.spec {
         Ok(policy) => policy.clone(),
@@ -135,12 +136,23 @@ async fn evaluate<H: Host>(
             return Ok(None);
         }
     };
-    let readings = read(shared, &policy, view, &target, asked_at).await;
-    let ready = ready(&readings.primary);
+    let at = now();
+    let readings = if stands_still(&policy, at) {
+        Readings::unasked(at)
+    } else {
+        tokio::select! {
+            biased;
+            // A source that does not answer must not keep the process.
+            () = shutdown.cancelled() => return Ok(None),
+            readings = read(shared, &policy, view, &target, asked_at) => readings,
+        }
+    };
+    let ready = ready(readings.primary.as_ref());
     let decided = conclude(shared, view, &policy, &readings, &ready).await?;
     Ok(Some(next_due(
         &policy,
-        &readings.primary,
+        &view.cluster,
+        readings.primary.as_ref(),
         decided.recheck,
         asked_at,
     )))
@@ -176,17 +188,34 @@ async fn cannot_evaluate<H: Host>(
     report(shared, view, &state, &note, None).await
 }
 
+/// True when nothing may start whatever the signal says: then nobody is asked.
+fn stands_still(policy: &Policy, at: Timestamp) -> bool {
+    policy.suspend || policy.paused_until.is_some_and(|until| until > at)
+}
+
 struct Readings {
-    primary: Reading,
+    primary: Option<Reading>,
     fallback: Option<Reading>,
     emergency: Option<String>,
+    /// When it was found that nobody is to be asked. The decision is about that
+    /// moment: a pause must not end between the two.
+    unasked_at: Option<Timestamp>,
 }
 
 impl Readings {
+    fn unasked(at: Timestamp) -> Self {
+        Readings {
+            primary: None,
+            fallback: None,
+            emergency: None,
+            unasked_at: Some(at),
+        }
+    }
+
     /// The number that decided, for the metrics; the status keeps a coarser one.
     fn value(&self, by_fallback: bool) -> Option<f64> {
         let fallback = self.fallback.as_ref().filter(|_| by_fallback);
-        fallback.unwrap_or(&self.primary).value
+        fallback.or(self.primary.as_ref())?.value
     }
 }
 
@@ -234,9 +263,10 @@ async fn read<H: Host>(
         _ => None,
     };
     Readings {
-        primary,
+        primary: Some(primary),
         fallback,
         emergency,
+        unasked_at: None,
     }
 }
 
@@ -264,11 +294,10 @@ async fn look<'a>(target: &TargetView, seen: &'a mut Option<Observation>) -> &'a
     seen.insert(observation)
 }
 
-fn ready(primary: &Reading) -> Note {
-    if primary.reason.is_configuration() {
-        Note::new(primary.reason, primary.message.clone())
-    } else {
-        Note::new(Reason::Accepted, Reason::Accepted.sentence())
+fn ready(primary: Option<&Reading>) -> Note {
+    match primary.filter(|primary| primary.reason.is_configuration()) {
+        Some(faulty) => Note::new(faulty.reason, faulty.message.clone()),
+        None => Note::new(Reason::Accepted, Reason::Accepted.sentence()),
     }
 }
 
@@ -288,13 +317,17 @@ async fn conclude<H: Host>(
     }
     let _creating = shared.creating.lock().await;
     let mut decision = decide_now(shared, view, policy, readings);
-    // The episode that the run's name is made of is stored before the run.
-    report(shared, view, &decision.state, ready, value).await?;
     if let Some(run) = decision.create.clone() {
-        let state = create(shared, view, policy, decision.state.clone(), &run).await;
-        report(shared, view, &state, ready, value).await?;
-        decision.state = state;
+        // The episode that the run's name is made of is stored before the run; that
+        // it was created is said once it was.
+        let intended = ClusterState {
+            decision: view.state.decision.clone(),
+            ..decision.state.clone()
+        };
+        store(shared, view, &intended, ready).await?;
+        decision.state = create(shared, view, policy, decision.state, &run).await;
     }
+    report(shared, view, &decision.state, ready, value).await?;
     Ok(decision)
 }
 
@@ -307,11 +340,11 @@ fn decide_now<H: Host>(
     let summaries = listed(&*shared.base.host, view);
     let cluster = view.cluster.to_string();
     let facts = Facts {
-        now: now(),
+        now: readings.unasked_at.unwrap_or_else(now),
         policy: &view.key.name,
         uid: &view.uid,
         cluster: &cluster,
-        primary: Some(readings.primary.clone()),
+        primary: readings.primary.clone(),
         fallback: readings.fallback.clone(),
         emergency: readings.emergency.clone(),
         runs: summaries.as_deref().map_err(Clone::clone),
@@ -394,6 +427,15 @@ async fn report<H: Host>(
         .base
         .telemetry
         .policy_evaluated(&view.key, state, value);
+    store(shared, view, state, ready).await
+}
+
+async fn store<H: Host>(
+    shared: &PolicyShared<H>,
+    view: &PolicyView,
+    state: &ClusterState,
+    ready: &Note,
+) -> Result<(), HostError> {
     let report = PolicyReport {
         generation: view.generation,
         state: state.clone(),
@@ -444,23 +486,25 @@ fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, no
 /// later when the source does.
 fn next_due(
     policy: &Policy,
-    primary: &Reading,
+    cluster: &ObjectKey,
+    primary: Option<&Reading>,
     recheck: Option<Timestamp>,
     asked_at: Timestamp,
 ) -> Timestamp {
     let now = now();
     let question = match &policy.signal {
         Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
-        Signal::Probe(_) => String::from("probe"),
+        // Each cluster is a question of its own, so that not all are probed at once.
+        Signal::Probe(_) => format!("probe\n{cluster}"),
     };
     let tick = tick::next(now, policy.interval, &question);
     let mut due = recheck
         .filter(|at| *at > now)
         .map_or(tick, |at| at.min(tick));
-    if primary.reason.is_configuration() {
+    if primary.is_some_and(|primary| primary.reason.is_configuration()) {
         due = due.max(asked_at.checked_add(CONFIGURATION_PAUSE).unwrap_or(due));
     }
-    if let Some(pause) = primary.retry_after {
+    if let Some(pause) = primary.and_then(|primary| primary.retry_after) {
         due = due.max(now.checked_add(pause).unwrap_or(due));
     }
     due

@@ -14,7 +14,6 @@ use crate::core::view::ClusterId;
 use crate::telemetry::Telemetry;
 
 use super::claim::{Claim, Claims};
-use super::cluster::Link;
 use super::drive::{Driven, Orders, Recorder, drive};
 use super::host::{About, Event, Host, HostError, ObjectKey, RunView, TargetView};
 use super::now;
@@ -85,10 +84,10 @@ pub(super) async fn work<H: Host>(
         changes.mark_unchanged();
         match stand(&*shared.host, &key) {
             Stand::Over => return,
-            Stand::Waiting => {}
+            Stand::Unknown => {}
             Stand::Blocked(run, note) => show_block(&shared, &run, note).await,
-            Stand::Holding(run, target) => {
-                attend(&shared, &run, &target, &shutdown).await;
+            Stand::Holding(run, orders) => {
+                attend(&shared, &run, orders, &shutdown).await;
                 return;
             }
             Stand::Refused(run, note) => {
@@ -106,16 +105,17 @@ pub(super) async fn work<H: Host>(
 
 enum Stand {
     Over,
-    Waiting,
-    /// The cluster is not there, or not described as it must be.
+    /// The runs cannot be listed, so nobody can say whose turn it is.
+    Unknown,
+    /// Another run has the cluster, or something is not described as it must be.
     Blocked(Arc<RunView>, Note),
-    Holding(Arc<RunView>, Arc<TargetView>),
+    Holding(Arc<RunView>, Orders),
     Refused(Arc<RunView>, Note),
 }
 
 fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
     let Ok(runs) = host.runs() else {
-        return Stand::Waiting;
+        return Stand::Unknown;
     };
     let Some(run) = runs.iter().find(|run| run.key == *key) else {
         return Stand::Over;
@@ -124,11 +124,18 @@ fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
         return Stand::Over;
     }
     let touched = run.record.touched();
-    if let Err(errors) = &run.spec
-        && !touched
-    {
-        return Stand::Refused(run.clone(), Note::new(Reason::InvalidSpec, errors.clone()));
-    }
+    let spec = match &run.spec {
+        Ok(spec) => spec,
+        Err(errors) => {
+            let note = Note::new(Reason::InvalidSpec, errors.clone());
+            // What has begun waits until somebody mends it: its end is not known.
+            return if touched {
+                Stand::Blocked(run.clone(), note)
+            } else {
+                Stand::Refused(run.clone(), note)
+            };
+        }
+    };
     if run.deleting && !touched {
         let note = Note::new(Reason::Interrupted, "removed before it began");
         return Stand::Refused(run.clone(), note);
@@ -141,20 +148,36 @@ fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
         );
         return Stand::Blocked(run.clone(), note);
     };
-    if let Err(errors) = &target.spec {
-        let note = Note::new(
-            Reason::InvalidSpec,
-            format!("EtcdTarget {} is not valid: {errors}", target.key),
-        );
-        return Stand::Blocked(run.clone(), note);
-    }
-    match holder(&runs, &targets, &run.cluster) {
-        Some(first) if first.key == *key => Stand::Holding(run.clone(), target.clone()),
-        _ => Stand::Waiting,
+    let connection = match &target.spec {
+        Ok(connection) => connection,
+        Err(errors) => {
+            let note = Note::new(
+                Reason::InvalidSpec,
+                format!("EtcdTarget {} is not valid: {errors}", target.key),
+            );
+            return Stand::Blocked(run.clone(), note);
+        }
+    };
+    match holder(&runs, &targets, &run.cluster).filter(|first| first.key != *key) {
+        Some(first) => {
+            let message = format!("the run {} has the cluster", first.key);
+            Stand::Blocked(run.clone(), Note::new(Reason::Queued, message))
+        }
+        None => {
+            let orders = Orders {
+                connection: connection.clone(),
+                spec: (**spec).clone(),
+                control: Control::default(),
+            };
+            Stand::Holding(run.clone(), orders)
+        }
     }
 }
 
 async fn show_block<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) {
+    if run.record.gate.as_ref() == Some(&note) {
+        return;
+    }
     let record = RunRecord {
         gate: Some(note),
         ..run.record.clone()
@@ -193,18 +216,11 @@ async fn refuse<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) -> bool 
 async fn attend<H: Host>(
     shared: &Arc<Shared<H>>,
     run: &Arc<RunView>,
-    target: &Arc<TargetView>,
+    orders: Orders,
     shutdown: &CancellationToken,
 ) {
-    let (Ok(spec), Ok(connection)) = (&run.spec, &target.spec) else {
-        return;
-    };
-    let (give, orders) = watch::channel(Orders {
-        spec: (**spec).clone(),
-        control: Control::default(),
-    });
-    let follower = tokio::spawn(follow(shared.host.clone(), run.key.clone(), give));
-    let mut link = Link::new((**connection).clone());
+    let (give, orders) = watch::channel(orders);
+    let follower = tokio::spawn(follow(shared.host.clone(), run.clone(), give));
     let mut recorder = HostRecorder {
         host: &*shared.host,
         claims: &shared.claims,
@@ -212,52 +228,51 @@ async fn attend<H: Host>(
         run,
         generation: run.generation,
     };
-    let driven = drive(
-        &mut link,
-        run.record.clone(),
-        orders,
-        &mut recorder,
-        shutdown,
-    )
-    .await;
+    let driven = drive(run.record.clone(), orders, &mut recorder, shutdown).await;
     follower.abort();
     if let Driven::Finished(record) = driven {
         finished(shared, run, &record);
     }
 }
 
-/// Passes on what changes about the run while it goes on, and what changed just
-/// before it began.
-async fn follow<H: Host>(host: Arc<H>, key: ObjectKey, give: watch::Sender<Orders>) {
+/// Passes on what changes about the run and its target while it goes on, and
+/// what changed just before it began.
+async fn follow<H: Host>(host: Arc<H>, own: Arc<RunView>, give: watch::Sender<Orders>) {
     let mut changes = host.changes();
     loop {
-        if let Ok(runs) = host.runs() {
-            pass_on(runs.into_iter().find(|run| run.key == key), &give);
-        }
+        let wanted = orders_now(&*host, &own, give.borrow().clone());
+        give.send_if_modified(|orders| {
+            let modified = wanted != *orders;
+            *orders = wanted;
+            modified
+        });
         if changes.changed().await.is_err() {
             return;
         }
     }
 }
 
-fn pass_on(run: Option<Arc<RunView>>, give: &watch::Sender<Orders>) {
-    let deleting = run.as_ref().is_none_or(|run| run.deleting);
-    let spec = run.and_then(|run| run.spec.as_ref().ok().cloned());
-    give.send_if_modified(|orders| {
-        let mut wanted = orders.clone();
-        if let Some(spec) = spec {
-            wanted.spec = (*spec).clone();
-        }
-        if deleting {
-            wanted.control.stop = Some(Note::new(
-                Reason::Interrupted,
-                "the run was removed; it ended after the member in progress",
-            ));
-        }
-        let modified = wanted != *orders;
-        *orders = wanted;
-        modified
-    });
+/// What cannot be read now stays as it was asked before.
+fn orders_now<H: Host>(host: &H, own: &RunView, mut orders: Orders) -> Orders {
+    let targets = host.targets();
+    let target = targets.iter().find(|target| target.key == own.cluster);
+    if let Some(Ok(connection)) = target.map(|target| &target.spec) {
+        orders.connection = connection.clone();
+    }
+    let Ok(runs) = host.runs() else {
+        return orders;
+    };
+    let run = runs.iter().find(|run| run.key == own.key);
+    if let Some(Ok(spec)) = run.map(|run| &run.spec) {
+        orders.spec = (**spec).clone();
+    }
+    if run.is_none_or(|run| run.deleting) {
+        orders.control.stop = Some(Note::new(
+            Reason::Interrupted,
+            "the run was removed; it ended after the member in progress",
+        ));
+    }
+    orders
 }
 
 struct HostRecorder<'a, H> {

@@ -15,9 +15,9 @@ use crate::signals::Sources;
 use crate::telemetry::Telemetry;
 
 use super::claim::Claims;
-use super::host::{Host, ObjectKey, RunView};
+use super::host::{Host, ObjectKey, PolicyView, RunView, TargetView};
 use super::policy::PolicyShared;
-use super::run::Shared;
+use super::run::{Shared, same_cluster};
 use super::{now, policy, run, target};
 
 /// How often old runs are looked for, and workers that ended are replaced.
@@ -83,7 +83,7 @@ impl<H: Host> Engine<H> {
         workers: &mut BTreeMap<Work, (JoinHandle<()>, CancellationToken)>,
         shutdown: &CancellationToken,
     ) {
-        let wanted = self.wanted();
+        let wanted = self.wanted(workers.keys());
         let gone: Vec<Work> = workers
             .iter()
             .filter(|(work, (handle, _))| handle.is_finished() || !wanted.contains(work))
@@ -128,7 +128,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    fn wanted(&self) -> BTreeSet<Work> {
+    fn wanted<'a>(&self, working: impl Iterator<Item = &'a Work>) -> BTreeSet<Work> {
         let host = &self.others.host;
         let policies = host
             .policies()
@@ -138,11 +138,18 @@ impl<H: Host> Engine<H> {
             .targets()
             .into_iter()
             .map(|t| Work::Target(t.key.clone()));
-        let runs = host.runs().unwrap_or_default();
-        let runs = runs
-            .iter()
-            .filter(|r| !r.record.phase.is_terminal())
-            .map(|r| Work::Run(r.key.clone()));
+        let runs: Vec<Work> = match host.runs() {
+            Ok(runs) => runs
+                .iter()
+                .filter(|r| !r.record.phase.is_terminal())
+                .map(|r| Work::Run(r.key.clone()))
+                .collect(),
+            // One file that cannot be read must not end the sweep of another run.
+            Err(_) => working
+                .filter(|work| matches!(work, Work::Run(_)))
+                .cloned()
+                .collect(),
+        };
         policies.chain(targets).chain(runs).collect()
     }
 
@@ -151,7 +158,7 @@ impl<H: Host> Engine<H> {
     async fn tidy(&self) {
         let host = &self.others.host;
         let Ok(runs) = host.runs() else { return };
-        let policies = host.policies();
+        let (policies, targets) = (host.policies(), host.targets());
         let limit = |owner: &str| {
             policies
                 .iter()
@@ -162,11 +169,28 @@ impl<H: Host> Engine<H> {
         let due = overdue(&runs, limit);
         for run in runs.iter().filter(|run| run.record.phase.is_terminal()) {
             let removed = run.deleting || (run.removable && due.contains(&run.key.to_string()));
-            if removed && let Err(error) = host.remove_run(&run.key).await {
+            if removed
+                && accounted(run, &policies, &targets)
+                && let Err(error) = host.remove_run(&run.key).await
+            {
                 tracing::warn!(run = %run.key, %error, "unable to remove the run");
             }
         }
     }
+}
+
+/// True when every policy on the cluster has taken the run's end into account:
+/// its cooldown and its back-off are made of that. A policy that cannot be
+/// evaluated is not waited for.
+fn accounted(run: &RunView, policies: &[Arc<PolicyView>], targets: &[Arc<TargetView>]) -> bool {
+    let evaluated = |policy: &PolicyView| {
+        let target = targets.iter().find(|target| target.key == policy.cluster);
+        policy.spec.is_ok() && target.is_some_and(|target| target.spec.is_ok())
+    };
+    policies
+        .iter()
+        .filter(|policy| evaluated(policy) && same_cluster(targets, &run.cluster, &policy.cluster))
+        .all(|policy| policy.state.accounted.contains(&run.key.name))
 }
 
 fn overdue(runs: &[Arc<RunView>], limit: impl Fn(&str) -> HistoryLimit) -> BTreeSet<String> {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord, RunSpec};
 use crate::core::sweep;
+use crate::core::view::Observation;
 
 use super::cluster::Link;
 use super::host::{Host, ObjectKey, TargetReport, TargetView};
@@ -32,7 +33,12 @@ pub(super) async fn work<H: Host>(
         };
         let generation = target.generation;
         if !being_swept(&*shared.host, &key) {
-            look(&shared, &target).await;
+            tokio::select! {
+                biased;
+                // A cluster that does not answer must not keep the process.
+                () = shutdown.cancelled() => return,
+                seen = look(&target) => show(&shared, &target, seen).await,
+            }
         }
         let sleep = tokio::time::sleep(INTERVAL);
         tokio::pin!(sleep);
@@ -60,8 +66,8 @@ fn being_swept<H: Host>(host: &H, key: &ObjectKey) -> bool {
     })
 }
 
-async fn look<H: Host>(shared: &Shared<H>, target: &TargetView) {
-    let (ready, seen) = match &target.spec {
+async fn look(target: &TargetView) -> (Note, Option<Observation>) {
+    match &target.spec {
         Err(errors) => (Note::new(Reason::InvalidSpec, errors.clone()), None),
         Ok(connection) => {
             let seen = Link::new((**connection).clone()).observe(now()).await;
@@ -76,7 +82,14 @@ async fn look<H: Host>(shared: &Shared<H>, target: &TargetView) {
             };
             (ready, Some(seen))
         }
-    };
+    }
+}
+
+async fn show<H: Host>(
+    shared: &Shared<H>,
+    target: &TargetView,
+    (ready, seen): (Note, Option<Observation>),
+) {
     if let Some(seen) = &seen {
         shared.telemetry.target_observed(&target.key, seen);
     }

@@ -5,6 +5,7 @@
 
 mod files;
 mod policies;
+mod removals;
 mod restarts;
 mod signals;
 mod story;

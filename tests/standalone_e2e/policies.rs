@@ -6,7 +6,9 @@ use defragd_harness::{Error, Etcd, Prometheus, Status, eventually};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use serde_json::json;
 
-use crate::support::{MIB, World, is_complete, one_is_complete, policy, quiet, run, target, time};
+use crate::support::{
+    MIB, World, is_complete, metric, one_is_complete, policy, quiet, run, target, time,
+};
 
 /// T56, T57: what is edited counts at the next evaluation and starts nothing by itself; resuming makes
 /// up for nothing.
@@ -21,6 +23,12 @@ async fn suspended_paused_and_edited() -> Result<(), Error> {
     world
         .until("the suspension", |s| s.decision("edited") == "Suspended")
         .await?;
+    let page = world.defragd.page("/metrics").await?;
+    let asked = metric(
+        &page,
+        "defragd_source_requests_total{source=\"main\",code=\"200\"}",
+    );
+    assert_eq!(asked.unwrap_or(0.0), 0.0, "nobody is asked meanwhile");
 
     let later = Timestamp::now() + SignedDuration::from_hours(1);
     edit(json!({ "pausedUntil": later.to_string() }))?;

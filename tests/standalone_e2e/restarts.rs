@@ -118,6 +118,15 @@ async fn killed_between_two_members_nobody_is_defragmented_twice() -> Result<(),
         outcomes(&status).contains(&&json!("Defragmented")),
         "{status:#?}"
     );
+    let members = status.runs()[0]["status"]["members"].as_array();
+    assert!(
+        members
+            .into_iter()
+            .flatten()
+            .filter(|m| m["outcome"] == "InProgress")
+            .all(|m| m["call"]["answeredAt"].is_string()),
+        "an answer that came before the end is stored: {status:#?}"
+    );
     assert_ne!(
         status.runs()[0]["status"]["phase"],
         "Complete",

@@ -6,6 +6,7 @@ mod narrate;
 mod report;
 mod screen;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
@@ -19,7 +20,7 @@ use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::core::sweep::{Control, Step};
 use crate::engine::drive::{Driven, Orders, Recorder, drive};
-use crate::engine::{HostError, Link, now};
+use crate::engine::{HostError, now};
 use crate::etcd::ClusterClient;
 
 use super::output::{self, Format};
@@ -42,8 +43,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
     let mut signals = Signals::listen().map_err(CliError::Start)?;
 
     object.metadata.creation_timestamp = Some(MetaTime(now()));
-    let mut link = Link::new(connection);
     let (orders, follow) = watch::channel(Orders {
+        connection: Arc::new(connection),
         spec,
         control: Control::default(),
     });
@@ -59,13 +60,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
     };
     let shutdown = CancellationToken::new();
     let aborted = {
-        let driving = drive(
-            &mut link,
-            RunRecord::default(),
-            follow,
-            &mut keeper,
-            &shutdown,
-        );
+        let driving = drive(RunRecord::default(), follow, &mut keeper, &shutdown);
         tokio::pin!(driving);
         let patience = patience(holding, args.wait);
         tokio::pin!(patience);

@@ -1,5 +1,7 @@
 //! Runs that policies make.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -18,14 +20,26 @@ impl StandaloneHost {
             return Ok(());
         };
         let inner = self.inner();
-        let recent = inner
+        let lately = |start: Timestamp| at.duration_since(start) < SignedDuration::from_hours(1);
+        let stored = inner
             .runs
-            .values()
-            .filter(|entry| entry.stored.owner().is_some())
-            .filter(|entry| {
-                at.duration_since(entry.stored.created_at()) < SignedDuration::from_hours(1)
-            })
-            .count();
+            .iter()
+            .filter(|(_, entry)| entry.stored.owner().is_some())
+            .map(|(key, entry)| (&key.namespace, &key.name, entry.stored.created_at()));
+        // Runs that are not kept count as well: their policies remember them, also
+        // those that were removed.
+        let remembered = inner.policies.iter().flat_map(|(key, entry)| {
+            let clusters = entry.stored.status.clusters.iter();
+            clusters
+                .flat_map(|cluster| &cluster.run_starts)
+                .map(|start| (&key.namespace, &start.name, start.at.timestamp()))
+        });
+        let recent: BTreeSet<_> = stored
+            .chain(remembered)
+            .filter(|(_, _, start)| lately(*start))
+            .map(|(namespace, name, _)| (namespace, name))
+            .collect();
+        let recent = recent.len();
         if recent < limit.get() as usize {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use super::store::Store;
 use super::stored::{Kind, StoredRun};
 use super::sync::REMOVAL_GRACE;
 use super::*;
-use crate::core::decide::{ClusterState, LastRun};
+use crate::core::decide::{ClusterState, LastRun, RunStart};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, Phase, RunRecord};
 use crate::engine::{Created, Host, NewRun, ObjectKey, PolicyReport, PolicyView, RunView, now};

@@ -239,6 +239,26 @@ async fn the_administrators_limit_counts_runs_of_all_policies() {
     assert_eq!(scene.create("q-1", "q").await.unwrap(), Created::New);
     let error = scene.create("q-2", "q").await.unwrap_err();
     assert!(error.message.contains("limits.runsPerHour is 2"), "{error}");
+
+    // One that was not kept counts once, by what its policy remembers.
+    let state = ClusterState {
+        run_starts: vec![RunStart {
+            name: "p-1".to_owned(),
+            at: now(),
+        }],
+        ..ClusterState::default()
+    };
+    let remembered = report(&scene.policy("p"), state);
+    scene
+        .host()
+        .record_policy(&key("p"), &remembered)
+        .await
+        .unwrap();
+    let error = scene.create("q-2", "q").await.unwrap_err();
+    assert!(error.message.contains("made 2 runs"), "{error}");
+    scene.host().remove_run(&key("p-1")).await.unwrap();
+    let error = scene.create("q-2", "q").await.unwrap_err();
+    assert!(error.message.contains("made 2 runs"), "{error}");
 }
 
 #[tokio::test]
