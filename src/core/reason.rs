@@ -110,6 +110,8 @@ reasons! {
     RunsUnreadable => "the existing runs cannot be read";
     /// The new run could not be stored.
     CreateFailed => "the run could not be stored";
+    /// What was decided or seen could not be stored, so nothing was done.
+    NotStored => "it could not be stored";
     /// The object is valid and evaluated.
     Accepted => "the object is valid";
     /// Several runs in a row failed.

@@ -184,14 +184,14 @@ fn views<O, V>(entries: &BTreeMap<ObjectKey, Entry<O, V>>) -> Vec<Arc<V>> {
 
 fn not_stored(error: &StateError) -> HostError {
     HostError {
-        reason: Reason::CreateFailed,
+        reason: Reason::NotStored,
         message: error.to_string(),
     }
 }
 
 fn blocked(why: &str) -> HostError {
     HostError {
-        reason: Reason::CreateFailed,
+        reason: Reason::NotStored,
         message: why.to_owned(),
     }
 }
