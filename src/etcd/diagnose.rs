@@ -18,6 +18,9 @@ use super::error::{CLIENT_CERTIFICATE_WANTED, chain, names_certificate_alert};
 /// For each question; they are short.
 const LIMIT: Duration = Duration::from_secs(1);
 
+/// How often a server that closes is asked why.
+const ALERT_TRIES: u32 = 8;
+
 /// What is wrong with the endpoint, if it can be found out.
 pub(super) async fn explain(
     endpoint: &Endpoint,
@@ -30,13 +33,9 @@ pub(super) async fn explain(
                 "the port does not speak TLS, write http:// for it",
             ));
         }
-        let asked = http.get(endpoint.version_url()).timeout(LIMIT).send().await;
-        return match asked {
-            Err(e) if names_certificate_alert(&chain(&e)) => {
-                Some((Reason::PermissionDenied, CLIENT_CERTIFICATE_WANTED))
-            }
-            _ => None,
-        };
+        return wants_certificate(endpoint, http)
+            .await
+            .then_some((Reason::PermissionDenied, CLIENT_CERTIFICATE_WANTED));
     }
     // A record of TLS with a ClientHello too short to be one: a TLS server
     // answers with an alert, before it has looked at any certificate.
@@ -54,6 +53,22 @@ pub(super) async fn explain(
             Reason::EndpointUnusable,
             "the port speaks HTTP/1 and not gRPC, it is not an etcd v3 client URL",
         ))
+}
+
+/// Whether the server refuses the client's certificate, or misses one. In TLS 1.3
+/// it says so only after the client's side of the handshake, and closes: a
+/// request that is written at that moment fails before the alert is read, and
+/// the alert is lost. Then it is asked again.
+async fn wants_certificate(endpoint: &Endpoint, http: &reqwest::Client) -> bool {
+    for _ in 0..ALERT_TRIES {
+        match http.get(endpoint.version_url()).timeout(LIMIT).send().await {
+            Ok(_) => return false,
+            Err(e) if names_certificate_alert(&chain(&e)) => return true,
+            Err(e) if e.is_timeout() => return false,
+            Err(_) => {}
+        }
+    }
+    false
 }
 
 /// etcd answers this on its client and peer ports.

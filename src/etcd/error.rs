@@ -249,7 +249,10 @@ fn classify_transport(status: &Status) -> Verdict {
     let hung_up = find(status, |e| e.downcast_ref::<io::Error>()).is_some_and(|e| {
         matches!(
             e.kind(),
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+            io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe
         )
     });
     let reason = if alert {
