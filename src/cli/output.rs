@@ -55,6 +55,21 @@ pub(super) fn emit_object<T: Serialize>(object: &T, yaml: bool) -> Result<(), Cl
     emit(&text)
 }
 
+/// The members of a run, a row each.
+pub(super) fn member_table(rows: &[[String; 8]]) -> String {
+    let heading = [
+        "MEMBER",
+        "ROLE",
+        "OUTCOME",
+        "BEFORE",
+        "AFTER",
+        "RECLAIMED",
+        "TOOK",
+        "REASON",
+    ];
+    table(heading, rows)
+}
+
 /// Lines up rows under a heading. The last column is not padded.
 pub(super) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = heading.map(|cell| cell.chars().count());

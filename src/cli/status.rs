@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-use super::output::{self, Format, size, table, took};
+use super::output::{self, Format, member_table, size, took};
 use super::{CliError, Exit};
 use crate::api::conditions::{self, Condition, ConditionStatus, types};
 use crate::api::defrag::{EtcdDefragSpec, EtcdDefragStatus, MemberStatus};
@@ -321,19 +321,7 @@ fn run_of(text: &mut String, item: &Item<EtcdDefragSpec, EtcdDefragStatus>, now:
     }
     if !status.members.is_empty() {
         let rows: Vec<_> = status.members.iter().map(member).collect();
-        let members = table(
-            [
-                "MEMBER",
-                "ROLE",
-                "OUTCOME",
-                "BEFORE",
-                "AFTER",
-                "RECLAIMED",
-                "TOOK",
-                "REASON",
-            ],
-            &rows,
-        );
+        let members = member_table(&rows);
         for row in members.lines() {
             line(text, format_args!("  {row}"));
         }

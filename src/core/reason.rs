@@ -160,8 +160,6 @@ reasons! {
     // What: steps and waits of a run.
     /// Waiting for a compaction to become physical.
     Compacting => "compacting";
-    /// There are fewer revisions than are to be kept.
-    CompactionNotNeeded => "nothing to compact";
     /// A compaction failed.
     CompactionFailed => "the compaction failed";
     /// A member is being defragmented.

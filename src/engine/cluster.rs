@@ -1,10 +1,12 @@
 //! The line to one cluster: connects when it is needed, observes, acts.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::host::{ObjectKey, TargetView};
 use crate::core::reason::Reason;
 use crate::core::run::{ActResult, Note};
 use crate::core::sweep::Act;
@@ -13,6 +15,25 @@ use crate::etcd::{CallError, CallErrorKind, ClusterClient, Connection};
 
 /// How long a compaction may take to become physical on the member asked.
 const COMPACTION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// How the cluster is reached, or why nobody can say.
+pub(super) fn connection(
+    targets: &[Arc<TargetView>],
+    cluster: &ObjectKey,
+) -> Result<Arc<Connection>, Note> {
+    let Some(target) = targets.iter().find(|target| target.key == *cluster) else {
+        return Err(Note::new(
+            Reason::ClusterNotFound,
+            format!("there is no EtcdTarget {cluster}"),
+        ));
+    };
+    target.spec.clone().map_err(|errors| {
+        Note::new(
+            Reason::InvalidSpec,
+            format!("EtcdTarget {cluster} is not valid: {errors}"),
+        )
+    })
+}
 
 /// A cluster as one run or one probe sees it. Certificates and passwords are
 /// read when it connects, and again after they were refused.

@@ -17,12 +17,12 @@ use crate::core::run::Note;
 use crate::core::signal::{Reading, Signal, SignalState};
 use crate::core::view::Observation;
 use crate::core::{probe, tick};
+use crate::etcd::Connection;
 use crate::signals::Sources;
 
-use super::cluster::Link;
+use super::cluster::{Link, connection};
 use super::host::{
     About, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView, RunView,
-    TargetView,
 };
 use super::now;
 use super::run::{Shared, same_cluster, summary};
@@ -129,22 +129,22 @@ async fn evaluate<H: Host>(
         }
     };
     let targets = shared.base.host.targets();
-    let target = match find_target(&targets, &view.cluster) {
-        Ok(target) => target,
+    let connection = match connection(&targets, &view.cluster) {
+        Ok(connection) => connection,
         Err(note) => {
             cannot_evaluate(shared, view, note).await?;
             return Ok(None);
         }
     };
     let at = now();
-    let readings = if stands_still(&policy, at) {
+    let readings = if policy.stands_still(at) {
         Readings::unasked(at)
     } else {
         tokio::select! {
             biased;
             // A source that does not answer must not keep the process.
             () = shutdown.cancelled() => return Ok(None),
-            readings = read(shared, &policy, view, &target, asked_at) => readings,
+            readings = read(shared, &policy, view, &connection, asked_at) => readings,
         }
     };
     let ready = ready(readings.primary.as_ref());
@@ -156,22 +156,6 @@ async fn evaluate<H: Host>(
         decided.recheck,
         asked_at,
     )))
-}
-
-fn find_target(targets: &[Arc<TargetView>], key: &ObjectKey) -> Result<Arc<TargetView>, Note> {
-    let Some(target) = targets.iter().find(|t| t.key == *key) else {
-        return Err(Note::new(
-            Reason::ClusterNotFound,
-            format!("there is no EtcdTarget {key}"),
-        ));
-    };
-    match &target.spec {
-        Ok(_) => Ok(target.clone()),
-        Err(errors) => Err(Note::new(
-            Reason::InvalidSpec,
-            format!("EtcdTarget {key} is not valid: {errors}"),
-        )),
-    }
 }
 
 /// The object stands as it is until it changes; what is remembered stays.
@@ -186,11 +170,6 @@ async fn cannot_evaluate<H: Host>(
         ..view.state.clone()
     };
     report(shared, view, &state, &note, None).await
-}
-
-/// True when nothing may start whatever the signal says: then nobody is asked.
-fn stands_still(policy: &Policy, at: Timestamp) -> bool {
-    policy.suspend || policy.paused_until.is_some_and(|until| until > at)
 }
 
 struct Readings {
@@ -224,7 +203,7 @@ async fn read<H: Host>(
     shared: &PolicyShared<H>,
     policy: &Policy,
     view: &PolicyView,
-    target: &TargetView,
+    connection: &Connection,
     asked_at: Timestamp,
 ) -> Readings {
     let state = &view.state;
@@ -246,12 +225,13 @@ async fn read<H: Host>(
                 ),
             ),
         },
-        Signal::Probe(rule) => probe::judge(rule, look(target, &mut seen).await),
+        Signal::Probe(rule) => probe::judge(rule, look(connection, &mut seen).await),
     };
     let fallback = match &policy.fallback {
-        Some(fallback) if wants_fallback(policy, state, &primary, now()) => {
-            Some(probe::judge(&fallback.rule, look(target, &mut seen).await))
-        }
+        Some(fallback) if wants_fallback(policy, state, &primary, now()) => Some(probe::judge(
+            &fallback.rule,
+            look(connection, &mut seen).await,
+        )),
         _ => None,
     };
     let firing = [Some(&primary), fallback.as_ref()]
@@ -259,7 +239,7 @@ async fn read<H: Host>(
         .flatten()
         .any(|r| r.state == SignalState::Firing);
     let emergency = match &policy.emergency {
-        Some(declared) if firing => probe::emergency(declared, look(target, &mut seen).await),
+        Some(declared) if firing => probe::emergency(declared, look(connection, &mut seen).await),
         _ => None,
     };
     Readings {
@@ -271,25 +251,10 @@ async fn read<H: Host>(
 }
 
 /// Observes the cluster once for one evaluation.
-async fn look<'a>(target: &TargetView, seen: &'a mut Option<Observation>) -> &'a Observation {
+async fn look<'a>(connection: &Connection, seen: &'a mut Option<Observation>) -> &'a Observation {
     let observation = match seen.take() {
         Some(observation) => observation,
-        None => match &target.spec {
-            Ok(connection) => Link::new((**connection).clone()).observe(now()).await,
-            Err(errors) => {
-                let trouble = crate::core::view::Trouble {
-                    reason: Reason::InvalidSpec,
-                    message: errors.clone(),
-                };
-                Observation {
-                    at: now(),
-                    members: Err(trouble.clone()),
-                    alarms: Err(trouble),
-                    cluster_ids: std::collections::BTreeSet::new(),
-                    expected_voters: None,
-                }
-            }
-        },
+        None => Link::new(connection.clone()).observe(now()).await,
     };
     seen.insert(observation)
 }

@@ -14,6 +14,7 @@ use crate::core::view::ClusterId;
 use crate::telemetry::Telemetry;
 
 use super::claim::{Claim, Claims};
+use super::cluster::connection;
 use super::drive::{Driven, Orders, Recorder, drive};
 use super::host::{About, Event, Host, HostError, ObjectKey, RunView, TargetView};
 use super::now;
@@ -141,22 +142,9 @@ fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
         return Stand::Refused(run.clone(), note);
     }
     let targets = host.targets();
-    let Some(target) = targets.iter().find(|t| t.key == run.cluster) else {
-        let note = Note::new(
-            Reason::ClusterNotFound,
-            format!("there is no EtcdTarget {}", run.cluster),
-        );
-        return Stand::Blocked(run.clone(), note);
-    };
-    let connection = match &target.spec {
+    let connection = match connection(&targets, &run.cluster) {
         Ok(connection) => connection,
-        Err(errors) => {
-            let note = Note::new(
-                Reason::InvalidSpec,
-                format!("EtcdTarget {} is not valid: {errors}", target.key),
-            );
-            return Stand::Blocked(run.clone(), note);
-        }
+        Err(note) => return Stand::Blocked(run.clone(), note),
     };
     match holder(&runs, &targets, &run.cluster).filter(|first| first.key != *key) {
         Some(first) => {
@@ -165,7 +153,7 @@ fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
         }
         None => {
             let orders = Orders {
-                connection: connection.clone(),
+                connection,
                 spec: (**spec).clone(),
                 control: Control::default(),
             };
@@ -255,9 +243,8 @@ async fn follow<H: Host>(host: Arc<H>, own: Arc<RunView>, give: watch::Sender<Or
 /// What cannot be read now stays as it was asked before.
 fn orders_now<H: Host>(host: &H, own: &RunView, mut orders: Orders) -> Orders {
     let targets = host.targets();
-    let target = targets.iter().find(|target| target.key == own.cluster);
-    if let Some(Ok(connection)) = target.map(|target| &target.spec) {
-        orders.connection = connection.clone();
+    if let Ok(connection) = connection(&targets, &own.cluster) {
+        orders.connection = connection;
     }
     let Ok(runs) = host.runs() else {
         return orders;

@@ -2,7 +2,7 @@
 
 use super::narrate::{duration_of, label, leadership};
 use crate::cli::Exit;
-use crate::cli::output::{size, table, took};
+use crate::cli::output::{member_table, size, took};
 use crate::core::reason::Reason;
 use crate::core::run::{MemberRecord, Phase, RunRecord};
 
@@ -22,19 +22,7 @@ pub(super) fn text(record: &RunRecord) -> String {
     let mut text = String::new();
     if !record.members.is_empty() {
         let rows: Vec<_> = record.members.iter().map(row).collect();
-        text.push_str(&table(
-            [
-                "MEMBER",
-                "ROLE",
-                "OUTCOME",
-                "BEFORE",
-                "AFTER",
-                "RECLAIMED",
-                "TOOK",
-                "REASON",
-            ],
-            &rows,
-        ));
+        text.push_str(&member_table(&rows));
         text.push('\n');
     }
     for transfer in &record.transfers {

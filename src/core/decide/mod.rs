@@ -165,7 +165,7 @@ fn consider(policy: &Policy, state: &mut ClusterState, facts: &Facts<'_>) -> Ver
             "spec.suspend is set; nothing starts until it is cleared",
         );
     }
-    if let Some(until) = policy.paused_until.filter(|until| *until > now) {
+    if let Some(until) = policy.pause_end(now) {
         stand_still(policy, state);
         state.next_eligible = Some(until);
         return Verdict::wait(Reason::Paused, format!("paused until {until}")).until(until);

@@ -52,6 +52,19 @@ pub struct Policy {
     pub template: RunSpec,
 }
 
+impl Policy {
+    /// True when nothing may start whatever the signal says: then nobody needs
+    /// to be asked.
+    pub fn stands_still(&self, now: Timestamp) -> bool {
+        self.suspend || self.pause_end(now).is_some()
+    }
+
+    /// The end of `pausedUntil`, while it lies ahead.
+    pub(super) fn pause_end(&self, now: Timestamp) -> Option<Timestamp> {
+        self.paused_until.filter(|until| *until > now)
+    }
+}
+
 /// What a signal without a usable answer counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnSilence {
