@@ -21,6 +21,9 @@ use stage::Stage;
 /// The limit for everything after the build.
 const LIMIT: Duration = Duration::from_secs(115);
 
+/// How long after a failure an interrupt may still be on its way.
+const NOTICE: Duration = Duration::from_millis(500);
+
 /// What went wrong, in words for a person.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -29,10 +32,17 @@ async fn main() -> ExitCode {
     let mut screen = Screen::new();
     let begun = Instant::now();
     // Whatever wins, the other is dropped: servers and folders go with it.
-    let ended = tokio::select! {
+    let mut interrupted = std::pin::pin!(interrupted());
+    let mut ended = tokio::select! {
+        biased;
+        () = &mut interrupted => None,
         played = tokio::time::timeout(LIMIT, play(&mut screen)) => Some(played),
-        () = interrupted() => None,
     };
+    // Ctrl-C goes to the servers too: their end may be noticed first, and is no failure then.
+    if matches!(ended, Some(Ok(Err(_)))) && tokio::time::timeout(NOTICE, interrupted).await.is_ok()
+    {
+        ended = None;
+    }
     screen.finish();
     match ended {
         None => {
