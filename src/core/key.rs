@@ -14,3 +14,117 @@ impl fmt::Display for ObjectKey {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
+
+/// What describes a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ClusterKind {
+    /// An `EtcdTarget` of ours.
+    EtcdTarget,
+    /// An `EtcdCluster` of cozystack's etcd-operator.
+    CozystackCluster,
+    /// An `EtcdCluster` of etcd-io's etcd-operator.
+    EtcdIoCluster,
+}
+
+impl ClusterKind {
+    /// Every kind there is.
+    pub const ALL: [ClusterKind; 3] = [
+        ClusterKind::EtcdTarget,
+        ClusterKind::CozystackCluster,
+        ClusterKind::EtcdIoCluster,
+    ];
+
+    /// What stands in `kind`.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            ClusterKind::EtcdTarget => "EtcdTarget",
+            ClusterKind::CozystackCluster | ClusterKind::EtcdIoCluster => "EtcdCluster",
+        }
+    }
+
+    /// The API group.
+    pub const fn group(self) -> &'static str {
+        match self {
+            ClusterKind::EtcdTarget => "defragd.dev",
+            ClusterKind::CozystackCluster => "etcd-operator.cozystack.io",
+            ClusterKind::EtcdIoCluster => "operator.etcd.io",
+        }
+    }
+
+    /// The version of the API group.
+    pub const fn version(self) -> &'static str {
+        match self {
+            ClusterKind::EtcdTarget | ClusterKind::EtcdIoCluster => "v1alpha1",
+            ClusterKind::CozystackCluster => "v1alpha2",
+        }
+    }
+}
+
+/// A cluster: the object that describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClusterKey {
+    pub kind: ClusterKind,
+    pub object: ObjectKey,
+}
+
+impl ClusterKey {
+    /// The cluster that an `EtcdTarget` describes.
+    pub const fn target(object: ObjectKey) -> Self {
+        ClusterKey {
+            kind: ClusterKind::EtcdTarget,
+            object,
+        }
+    }
+
+    /// Its name within its namespace: a target's own name, and for other kinds
+    /// `EtcdCluster.<group>/<name>`. No target has such a name.
+    pub fn local_name(&self) -> String {
+        match self.kind {
+            ClusterKind::EtcdTarget => self.object.name.clone(),
+            kind => format!("{}.{}/{}", kind.kind(), kind.group(), self.object.name),
+        }
+    }
+}
+
+/// `namespace/name` of a target, and for other kinds
+/// `EtcdCluster.<group>/namespace/name`. Names of runs are made of it.
+impl fmt::Display for ClusterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ClusterKind::EtcdTarget => self.object.fmt(f),
+            kind => write!(f, "{}.{}/{}", kind.kind(), kind.group(), self.object),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_of_different_kinds_have_different_names() {
+        let keys = ClusterKind::ALL.map(|kind| ClusterKey {
+            kind,
+            object: ObjectKey {
+                namespace: "a".to_owned(),
+                name: "b".to_owned(),
+            },
+        });
+        assert_eq!(
+            keys.each_ref().map(ToString::to_string),
+            [
+                "a/b",
+                "EtcdCluster.etcd-operator.cozystack.io/a/b",
+                "EtcdCluster.operator.etcd.io/a/b"
+            ]
+        );
+        assert_eq!(
+            keys.each_ref().map(ClusterKey::local_name),
+            [
+                "b",
+                "EtcdCluster.etcd-operator.cozystack.io/b",
+                "EtcdCluster.operator.etcd.io/b"
+            ]
+        );
+    }
+}

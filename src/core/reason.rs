@@ -104,6 +104,12 @@ reasons! {
     InvalidSpec => "the object is not valid";
     /// The referenced cluster does not exist.
     ClusterNotFound => "the referenced cluster does not exist";
+    /// The cluster's members cannot be told from the objects that describe it.
+    MembersUnresolved => "the cluster's members cannot be told";
+    /// The cluster's own operator is changing it: it scales, upgrades or defragments.
+    ClusterChanging => "the cluster's own operator is changing it";
+    /// A Secret is missing, lacks a key, or may not be read.
+    SecretUnusable => "a Secret cannot be used";
     /// A run of that name exists and belongs to somebody else.
     NameConflict => "a run of that name belongs to somebody else";
     /// The existing runs cannot be listed, so none is created.
@@ -122,6 +128,12 @@ reasons! {
     ClusterHealthy => "the cluster is healthy";
     /// An older run has the cluster.
     Queued => "waiting for an older run on the same cluster";
+    /// As many runs as the administrator allows are going on.
+    TooManyRuns => "as many runs as allowed are going on";
+    /// Another replica leads, or nobody can tell.
+    NotLeading => "this replica does not lead";
+    /// Somebody else changed what was to be written.
+    WriteConflict => "somebody else changed it meanwhile";
     /// This run has the cluster to itself.
     Admitted => "the run holds the cluster";
     /// The member list cannot be read.
