@@ -3,3 +3,4 @@
 pub mod config;
 mod connection;
 pub mod standalone;
+pub mod views;
