@@ -55,11 +55,13 @@ impl Link {
         if self.client.is_none() {
             match ClusterClient::connect(self.connection.clone()).await {
                 Ok(client) => self.client = Some(client),
-                Err(error) => return self.unreachable(now, error.to_string()),
+                Err(error) => {
+                    return self.unreachable(now, error.reason(), error.to_string());
+                }
             }
         }
         let Some(client) = &self.client else {
-            return self.unreachable(now, "not connected".to_owned());
+            return self.unreachable(now, Reason::EndpointUnusable, "not connected".to_owned());
         };
         let seen = client.observe(now).await;
         if let Err(trouble) = &seen.members
@@ -74,11 +76,8 @@ impl Link {
         seen
     }
 
-    fn unreachable(&self, at: Timestamp, message: String) -> Observation {
-        let trouble = Trouble {
-            reason: Reason::EndpointUnusable,
-            message,
-        };
+    fn unreachable(&self, at: Timestamp, reason: Reason, message: String) -> Observation {
+        let trouble = Trouble { reason, message };
         Observation {
             at,
             members: Err(trouble.clone()),

@@ -7,13 +7,13 @@ use crate::api::StatusError;
 use crate::api::defrag::EtcdDefrag;
 use crate::api::policy::EtcdDefragPolicy;
 use crate::api::target::EtcdTarget;
-use crate::api::validate;
+use crate::api::validate::{self, Place};
 use crate::core::decide::ClusterState;
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::core::view::ClusterId;
 use crate::engine::{ClusterKey, ObjectKey, PolicyView, RunView, TargetView};
-use crate::hosts::connection::connection;
+use crate::hosts::connection::of_files;
 
 fn never_valid() -> String {
     "no document of it could ever be read".to_owned()
@@ -45,8 +45,9 @@ pub(super) fn target_view(stored: &StoredTarget, blocked: Option<&str>) -> Targe
             spec: spec.clone(),
             status: None,
         };
-        let target = validate::target(&object).map_err(|errors| validate::summary(&errors))?;
-        connection(&target)
+        let target = validate::target(&object, Place::Standalone)
+            .map_err(|errors| validate::summary(&errors))?;
+        of_files(&target)
             .map(Arc::new)
             .map_err(|error| error.to_string())
     });
@@ -109,7 +110,7 @@ pub(super) fn policy_view(
             spec: spec.clone(),
             status: None,
         };
-        validate::policy(&object)
+        validate::policy(&object, Place::Standalone)
             .map(Arc::new)
             .map_err(|errors| validate::summary(&errors))
     });
@@ -133,7 +134,7 @@ pub(super) fn run_view(stored: &StoredRun) -> RunView {
                 spec: spec.clone(),
                 status: None,
             };
-            validate::run(&object)
+            validate::run(&object, Place::Standalone)
                 .map(Arc::new)
                 .map_err(|errors| validate::summary(&errors))
         }
