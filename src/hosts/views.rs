@@ -71,7 +71,8 @@ impl Views {
             return;
         }
         let mut news = News {
-            everybody: old.is_none(),
+            // Another cluster is named, which may not be looked at yet.
+            everybody: old.as_ref().is_none_or(|old| old.cluster != view.cluster),
             ..News::default()
         };
         if let Some(old) = old.filter(|old| old.cluster != view.cluster) {
@@ -231,6 +232,16 @@ impl Views {
 
     pub fn cluster_keys(&self) -> Vec<ClusterKey> {
         self.read().targets.keys().cloned().collect()
+    }
+
+    /// The clusters that policies or runs name, whether they are known or not.
+    pub fn clusters_named(&self) -> Vec<ClusterKey> {
+        let inner = self.read();
+        let named = inner
+            .clusters
+            .iter()
+            .filter(|(_, cluster)| !(cluster.policies.is_empty() && cluster.runs.is_empty()));
+        named.map(|(key, _)| key.clone()).collect()
     }
 
     pub fn target(&self, key: &ClusterKey) -> Option<Arc<TargetView>> {

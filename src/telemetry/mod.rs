@@ -168,6 +168,14 @@ impl Telemetry {
         self.numbers().targets.remove(target);
     }
 
+    pub fn leader(&self, _leads: bool) {}
+
+    pub fn api_request(&self, _v: &'static str, _r: &'static str, _c: Option<u16>, _d: Duration) {}
+
+    pub fn watch_failed(&self, _kind: &'static str) {}
+
+    pub fn watched(&self, _kind: &'static str, _count: usize) {}
+
     /// Something went wrong that is not an outcome of a run.
     pub fn error(&self, what: &'static str) {
         *self.numbers().errors.entry(what).or_default() += 1;
