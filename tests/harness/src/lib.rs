@@ -27,6 +27,8 @@
 //! Which binaries are started is not known here: `tests/servers/provision` pins the versions,
 //! makes them when they are missing, and says where they are ([`servers`]).
 
+pub mod controller;
+mod daemon;
 pub mod defragd;
 mod error;
 pub mod etcd;
@@ -38,6 +40,7 @@ pub mod servers;
 pub mod tls;
 mod wait;
 
+pub use controller::{Controller, RunningController};
 pub use defragd::{Defragd, Status};
 pub use error::Error;
 pub use etcd::{Cluster, Etcd, Member, MemberStatus, Sizes};
