@@ -27,7 +27,7 @@ fn config_map(name: &str, metadata: &str) -> String {
 }
 
 #[tokio::test]
-async fn objects_are_kept_over_a_restart() -> Result<(), Error> {
+async fn an_api_server_is_frozen_woken_and_restarted_with_its_objects() -> Result<(), Error> {
     let api = KubeApi::start().await?;
     let namespaces = api.kubectl(&["get", "namespaces", "-o", "name"]).await?;
     assert!(namespaces.contains("namespace/default"), "{namespaces}");
@@ -36,6 +36,13 @@ async fn objects_are_kept_over_a_restart() -> Result<(), Error> {
     api.apply(CONFIG_MAP).await?;
     let before = api.get(KEPT).await?.expect("it was just applied");
     assert_eq!(before["data"]["key"], "value");
+
+    api.pause()?;
+    let limit = Duration::from_secs(1);
+    let silent = tokio::time::timeout(limit, api.page("/readyz")).await;
+    assert!(silent.is_err(), "{silent:?}");
+    api.resume()?;
+    eventually(SECONDS, "an answer", async || api.page("/readyz").await).await?;
 
     api.restart().await?;
     assert_eq!(api.get(KEPT).await?, Some(before.clone()));
@@ -51,18 +58,6 @@ async fn objects_are_kept_over_a_restart() -> Result<(), Error> {
         "{message}"
     );
     assert!(message.contains("name"), "{message}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_frozen_api_server_is_silent_until_resumed() -> Result<(), Error> {
-    let api = KubeApi::start().await?;
-    api.pause()?;
-    let limit = Duration::from_secs(1);
-    let silent = tokio::time::timeout(limit, api.page("/readyz")).await;
-    assert!(silent.is_err(), "{silent:?}");
-    api.resume()?;
-    eventually(SECONDS, "an answer", async || api.page("/readyz").await).await?;
     Ok(())
 }
 
