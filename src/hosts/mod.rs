@@ -2,4 +2,5 @@
 
 pub mod config;
 mod connection;
+mod kubernetes;
 pub mod standalone;
