@@ -20,6 +20,8 @@
 
 mod cozystack;
 mod etcd_io;
+#[cfg(test)]
+mod fixtures;
 mod flags;
 mod names;
 mod object;

@@ -172,8 +172,8 @@ pub(crate) fn pods<'a>(
             0 => format!(
                 "no pod in namespace {namespace} matches {wanted} ({looked_at} pods looked at); {at}"
             ),
-            n => format!(
-                "{n} pods in namespace {namespace} match {wanted} and none can be asked ({}); {at}",
+            _ => format!(
+                "no pod in namespace {namespace} that matches {wanted} can be asked ({}); {at}",
                 list(&left_out, ", ")
             ),
         }));

@@ -4,46 +4,10 @@ use std::sync::Arc;
 
 use kube::api::DynamicObject;
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::core::key::ObjectKey;
-
+use super::fixtures::{self, key, object, set};
 use super::*;
-
-pub(super) fn key(name: &str) -> ObjectKey {
-    ObjectKey {
-        namespace: "shop".to_owned(),
-        name: name.to_owned(),
-    }
-}
-
-pub(super) fn object(value: Value) -> Arc<DynamicObject> {
-    Arc::new(serde_json::from_value(value).unwrap())
-}
-
-/// Sets what is at the pointer; missing objects on the way are made.
-pub(super) fn set(value: &mut Value, pointer: &str, new: Value) {
-    let mut at = value;
-    for step in pointer.split('/').skip(1) {
-        let step = step.replace("~1", "/");
-        at = match at {
-            Value::Array(items) => &mut items[step.parse::<usize>().unwrap()],
-            other => {
-                if !other.is_object() {
-                    *other = Value::Object(Map::new());
-                }
-                &mut other[step]
-            }
-        };
-    }
-    *at = new;
-}
-
-pub(super) fn urls(urls: &[Url]) -> Vec<&str> {
-    urls.iter()
-        .map(|url| url.as_str().trim_end_matches('/'))
-        .collect()
-}
 
 #[test]
 fn text_of_others_stays_on_one_short_line() {
@@ -171,9 +135,9 @@ proptest! {
         phase in prop_oneof![Just("Running".to_owned()), ".{0,8}"],
         address in ".{0,16}",
     ) {
-        let mut cluster = cozystack::tests::cluster();
-        let mut members: Vec<Value> = cozystack::tests::members();
-        let mut defrag = cozystack::tests::defrag("Running");
+        let mut cluster = fixtures::cozystack_cluster();
+        let mut members: Vec<Value> = fixtures::cozystack_members();
+        let mut defrag = fixtures::cozystack_defrag("Running");
         match which {
             0 => replace_somewhere(&mut cluster["spec"], &path[1..], new.clone()),
             1 => replace_somewhere(&mut members[0]["spec"], &path[1..], new.clone()),
@@ -208,7 +172,7 @@ proptest! {
         address in prop_oneof![Just("--listen-client-urls=https://:1,x".to_owned()), ".{0,16}"],
         namespace in prop_oneof![Just("shop".to_owned()), ".{0,8}"],
     ) {
-        let mut cluster = etcd_io::tests::cluster();
+        let mut cluster = fixtures::etcd_io_cluster();
         let part = if in_status { "status" } else { "spec" };
         replace_somewhere(&mut cluster[part], &path, new);
         let cluster = object(cluster);
@@ -226,7 +190,7 @@ proptest! {
     #[test]
     fn no_pods_make_it_panic(
         drawn in prop::collection::vec(
-            (".{0,6}", prop_oneof![Just("Running".to_owned()), ".{0,8}"], any::<bool>(), any::<std::net::IpAddr>(), proptest::option::of(".{0,16}")),
+            (prop_oneof![Just("Running".to_owned()), ".{0,8}"], any::<bool>(), any::<std::net::IpAddr>(), proptest::option::of(".{0,16}")),
             0..70,
         ),
         port in any::<u16>(),
@@ -235,8 +199,10 @@ proptest! {
         let match_labels = BTreeMap::from([("app".to_owned(), label.clone())]);
         let drawn: Vec<PodView> = drawn
             .into_iter()
-            .map(|(name, phase, deleting, ip, address)| PodView {
-                name,
+            .enumerate()
+            // Names differ within a namespace.
+            .map(|(i, (phase, deleting, ip, address))| PodView {
+                name: format!("etcd-{i}"),
                 labels: BTreeMap::from([("app".to_owned(), label.clone())]),
                 phase,
                 deleting,

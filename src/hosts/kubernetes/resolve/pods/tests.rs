@@ -228,7 +228,7 @@ fn at_one_address_the_newest_pod_is_the_member() {
         (
             "2026-01-01T00:00:00Z",
             "etcd-b2",
-            "etcd-b is older than etcd-b2",
+            "etcd-b2 is older than etcd-b",
         ),
     ] {
         let mut pods = three(&json!({}));
@@ -288,7 +288,7 @@ fn who_finds_nothing_is_told_where_it_was_looked() {
         (
             labels(),
             one,
-            "1 pods in namespace kube-system match component=etcd and none can be asked (etcd-b is Pending); \
+            "no pod in namespace kube-system that matches component=etcd can be asked (etcd-b is Pending); \
              etcd was looked for at port 2379 over https",
         ),
         (
@@ -319,7 +319,7 @@ fn long_lists_are_cut_short() {
         .collect();
     let note = find(&pods).unwrap_err();
     assert!(
-        note.message.contains("etcd-n8 is Pending") && note.message.contains("and 4 more"),
+        note.message.contains("etcd-n0 is Pending") && note.message.contains("and 4 more"),
         "{}",
         note.message
     );
