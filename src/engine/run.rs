@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{RunEnd, RunSummary};
+use crate::core::key::ClusterKey;
 use crate::core::reason::Reason;
 use crate::core::run::{Note, Outcome, Phase, RunRecord};
 use crate::core::sweep::{Control, Step};
@@ -175,6 +176,7 @@ async fn show_block<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) {
         .record_run(&run.key, run.generation, &record)
         .await
     {
+        shared.telemetry.error("run");
         tracing::error!(run = %run.key, %error, "unable to store why the run waits");
     }
 }
@@ -195,6 +197,7 @@ async fn refuse<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) -> bool 
             true
         }
         Err(error) => {
+            shared.telemetry.error("run");
             tracing::error!(run = %run.key, %error, "unable to store the run's end");
             false
         }
@@ -317,7 +320,8 @@ impl<H: Host> Recorder for HostRecorder<'_, H> {
 }
 
 fn finished<H: Host>(shared: &Shared<H>, run: &RunView, record: &RunRecord) {
-    shared.telemetry.run_finished(&run.key, record);
+    let cluster = ClusterKey::target(run.cluster.clone());
+    shared.telemetry.run_finished(&cluster, record);
     for member in record
         .members
         .iter()

@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::HistoryLimit;
 use crate::core::history::{self, Finished};
+use crate::core::key::ClusterKey;
 use crate::core::run::Phase;
 use crate::signals::Sources;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, Unfinished};
 
 use super::claim::Claims;
 use super::host::{Host, ObjectKey, PolicyView, RunView, TargetView};
@@ -100,15 +101,6 @@ impl<H: Host> Engine<H> {
                 self.others.telemetry.error("worker");
                 tracing::error!(?work, %error, "a worker ended badly, it is started again");
             }
-            match &work {
-                Work::Policy(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_policy(key);
-                }
-                Work::Target(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_target(key);
-                }
-                _ => {}
-            }
         }
         for work in wanted {
             if workers.contains_key(&work) {
@@ -153,11 +145,27 @@ impl<H: Host> Engine<H> {
         policies.chain(targets).chain(runs).collect()
     }
 
+    /// What the metrics tell of runs that go on or wait.
+    fn show(&self, runs: &[Arc<RunView>]) {
+        let unfinished: Vec<(ClusterKey, &RunView)> = runs
+            .iter()
+            .filter(|run| !run.record.phase.is_terminal())
+            .map(|run| (ClusterKey::target(run.cluster.clone()), &**run))
+            .collect();
+        let unfinished = unfinished.iter().map(|(cluster, run)| Unfinished {
+            cluster,
+            created_at: run.created_at,
+            record: &run.record,
+        });
+        self.others.telemetry.unfinished_runs(unfinished);
+    }
+
     /// Removes finished runs that have been kept long enough, and those that a
     /// person asked to remove.
     async fn tidy(&self) {
         let host = &self.others.host;
         let Ok(runs) = host.runs() else { return };
+        self.show(&runs);
         let (policies, targets) = (host.policies(), host.targets());
         let limit = |owner: &str| {
             policies

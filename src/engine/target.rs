@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::core::key::ClusterKey;
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord, RunSpec};
 use crate::core::sweep;
@@ -25,6 +26,9 @@ pub(super) async fn work<H: Host>(
     key: ObjectKey,
     shutdown: CancellationToken,
 ) {
+    let _series = shared
+        .telemetry
+        .cluster_series(&ClusterKey::target(key.clone()));
     let mut changes = shared.host.changes();
     loop {
         changes.mark_unchanged();
@@ -90,9 +94,10 @@ async fn show<H: Host>(
     target: &TargetView,
     (ready, seen): (Note, Option<Observation>),
 ) {
-    if let Some(seen) = &seen {
-        shared.telemetry.target_observed(&target.key, seen);
-    }
+    let cluster = ClusterKey::target(target.key.clone());
+    shared
+        .telemetry
+        .cluster_observed(&cluster, ready.reason, seen.as_ref());
     let report = TargetReport {
         generation: target.generation,
         ready,

@@ -66,10 +66,25 @@ impl StandaloneHost {
         }
         changed |= self.refresh_removable();
         self.tell(problems).await;
+        self.show_counts();
         if changed || std::mem::take(&mut self.inner().retry) {
             self.changed();
         }
         Synced { soon }
+    }
+
+    fn show_counts(&self) {
+        let inner = self.inner();
+        let targets = inner.targets.values().filter(|e| e.view.is_some()).count();
+        let policies = inner.policies.values().filter(|e| e.view.is_some()).count();
+        let runs = inner.runs.values().filter(|e| e.view.is_some()).count();
+        for (kind, count) in [
+            (Kind::Target, targets),
+            (Kind::Policy, policies),
+            (Kind::Run, runs),
+        ] {
+            self.telemetry.watched(kind.as_str(), count);
+        }
     }
 
     /// Every object that there is a document of, or that is stored.
