@@ -9,8 +9,8 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
-    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, created, decide,
-    wants_fallback, wants_sample_age,
+    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
+    created, decide, wants_fallback, wants_sample_age,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
@@ -19,6 +19,7 @@ use crate::core::view::Observation;
 use crate::core::{probe, tick};
 use crate::etcd::Connection;
 use crate::signals::Sources;
+use crate::telemetry::Evaluated;
 
 use super::cluster::{Link, connection};
 use super::host::{
@@ -45,6 +46,7 @@ pub(super) async fn work<H: Host>(
     key: ObjectKey,
     shutdown: CancellationToken,
 ) {
+    let _series = shared.base.telemetry.policy_series(&key);
     let mut asked_at = now();
     loop {
         let host = &*shared.base.host;
@@ -379,10 +381,14 @@ async fn report<H: Host>(
     value: Option<f64>,
 ) -> Result<(), HostError> {
     announce(shared, view, state);
-    shared
-        .base
-        .telemetry
-        .policy_evaluated(&view.key, state, value);
+    let evaluated = Evaluated {
+        cluster: &view.cluster,
+        state,
+        value,
+        blocked_since: (view.spec.as_ref().ok())
+            .and_then(|policy| blocked_since(policy, state, now())),
+    };
+    shared.base.telemetry.policy_evaluated(&view.key, evaluated);
     store(shared, view, state, ready).await
 }
 

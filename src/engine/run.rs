@@ -161,6 +161,7 @@ async fn show_block<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) {
         .record_run(&run.key, run.generation, &record)
         .await
     {
+        shared.telemetry.error("run");
         tracing::error!(run = %run.key, %error, "unable to store why the run waits");
     }
 }
@@ -181,6 +182,7 @@ async fn refuse<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) -> bool 
             true
         }
         Err(error) => {
+            shared.telemetry.error("run");
             tracing::error!(run = %run.key, %error, "unable to store the run's end");
             false
         }
@@ -305,7 +307,7 @@ impl<H: Host> Recorder for HostRecorder<'_, H> {
 }
 
 fn finished<H: Host>(shared: &Shared<H>, run: &RunView, record: &RunRecord) {
-    shared.telemetry.run_finished(&run.key, record);
+    shared.telemetry.run_finished(&run.cluster, record);
     for member in record
         .members
         .iter()

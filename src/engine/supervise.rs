@@ -13,7 +13,7 @@ use crate::core::decide::HistoryLimit;
 use crate::core::history::{self, Finished};
 use crate::core::run::Phase;
 use crate::signals::Sources;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, Unfinished};
 
 use super::claim::Claims;
 use super::host::{ClusterKey, Host, ObjectKey, PolicyView, RunView};
@@ -116,17 +116,6 @@ impl<H: Host> Engine<H> {
                 self.others.telemetry.error("worker");
                 tracing::error!(?work, %error, "a worker ended badly, it is started again");
             }
-            match &work {
-                Work::Policy(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_policy(key);
-                }
-                Work::Target(key) if !wanted.contains(&work) => {
-                    self.others
-                        .telemetry
-                        .forget_target(&target::metric_key(key));
-                }
-                _ => {}
-            }
         }
         for work in wanted {
             if workers.contains_key(&work) {
@@ -165,11 +154,27 @@ impl<H: Host> Engine<H> {
         policies.chain(targets).chain(runs).collect()
     }
 
+    /// What the metrics tell of runs that go on or wait.
+    fn show(&self, runs: &[Arc<RunView>]) {
+        let unfinished: Vec<(ClusterKey, &RunView)> = runs
+            .iter()
+            .filter(|run| !run.record.phase.is_terminal())
+            .map(|run| (run.cluster.clone(), &**run))
+            .collect();
+        let unfinished = unfinished.iter().map(|(cluster, run)| Unfinished {
+            cluster,
+            created_at: run.created_at,
+            record: &run.record,
+        });
+        self.others.telemetry.unfinished_runs(unfinished);
+    }
+
     /// Removes finished runs that have been kept long enough, and those that a
     /// person asked to remove.
     async fn tidy(&self) {
         let host = &self.others.host;
         let Ok(runs) = host.runs() else { return };
+        self.show(&runs);
         let mut limits: BTreeMap<String, HistoryLimit> = BTreeMap::new();
         for owner in runs.iter().filter_map(|run| run.owner.as_ref()) {
             limits.entry(owner.to_string()).or_insert_with(|| {

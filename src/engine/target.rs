@@ -12,7 +12,7 @@ use crate::core::sweep;
 use crate::core::view::Observation;
 
 use super::cluster::Link;
-use super::host::{ClusterKey, Host, ObjectKey, TargetReport, TargetView};
+use super::host::{ClusterKey, Host, TargetReport, TargetView};
 use super::now;
 use super::run::Shared;
 
@@ -25,6 +25,7 @@ pub(super) async fn work<H: Host>(
     key: ClusterKey,
     shutdown: CancellationToken,
 ) {
+    let _series = shared.telemetry.cluster_series(&key);
     let mut changes = shared.host.changes_on(&key);
     loop {
         changes.mark_unchanged();
@@ -62,14 +63,6 @@ fn being_swept<H: Host>(host: &H, key: &ClusterKey) -> bool {
         .is_ok_and(|runs| runs.iter().any(|run| run.record.in_flight().is_some()))
 }
 
-/// By what name a cluster stands in the metrics.
-pub(super) fn metric_key(cluster: &ClusterKey) -> ObjectKey {
-    ObjectKey {
-        namespace: cluster.object.namespace.clone(),
-        name: cluster.local_name(),
-    }
-}
-
 async fn look(target: &TargetView) -> (Note, Option<Observation>) {
     match &target.spec {
         Err(note) => (note.clone(), None),
@@ -94,11 +87,9 @@ async fn show<H: Host>(
     target: &TargetView,
     (ready, seen): (Note, Option<Observation>),
 ) {
-    if let Some(seen) = &seen {
-        shared
-            .telemetry
-            .target_observed(&metric_key(&target.key), seen);
-    }
+    shared
+        .telemetry
+        .cluster_observed(&target.key, ready.reason, seen.as_ref());
     let report = TargetReport {
         generation: target.generation,
         ready,

@@ -130,6 +130,8 @@ pub async fn run(
         None => None,
     };
     let (store, loaded) = blocking(move || Store::open(&state)).await??;
+    // Whoever holds the state's lock acts.
+    telemetry.leader(true);
     for error in loaded.unusable.values() {
         telemetry.error("state");
         tracing::error!(%error, "a state file cannot be used");

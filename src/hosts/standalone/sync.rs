@@ -65,10 +65,25 @@ impl StandaloneHost {
         }
         self.refresh_removable();
         self.tell(problems).await;
+        self.show_counts();
         if std::mem::take(&mut self.inner().retry) {
             self.views.wake();
         }
         Synced { soon }
+    }
+
+    fn show_counts(&self) {
+        let inner = self.inner();
+        let targets = inner.targets.values().filter(|e| e.shown).count();
+        let policies = inner.policies.values().filter(|e| e.shown).count();
+        let runs = inner.runs.values().filter(|e| e.shown).count();
+        for (kind, count) in [
+            (Kind::Target, targets),
+            (Kind::Policy, policies),
+            (Kind::Run, runs),
+        ] {
+            self.telemetry.watched(kind.as_str(), count);
+        }
     }
 
     /// Every object that there is a document of, or that is stored.
