@@ -287,7 +287,7 @@ impl Cluster {
     /// # Errors
     /// When it is not running.
     pub fn pause(&self, i: usize) -> Result<(), Error> {
-        self.members[i].signal(Signal::STOP)
+        self.members[i].pause()
     }
 
     /// Lets a frozen member go on.
