@@ -116,7 +116,7 @@ bench: setup-cargo setup-protoc ## measure sweeps against bare defragmentation, 
 	@$(built)/release/bench $(ROUNDS)
 
 .PHONY: crds
-crds: setup-cargo setup-protoc ## write docs/reference/crds.yaml again, from the Rust types
+crds: setup-cargo setup-protoc ## write the CRDs of docs/reference and of the chart again, from the Rust types
 	UPDATE_CRDS=1 $(CARGO) test --locked --quiet --lib crds
 
 .PHONY: clean

@@ -98,21 +98,25 @@ pub(super) fn spec_schemas() -> &'static [(String, Value)] {
 mod tests {
     use super::*;
 
-    const COPY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/crds.yaml");
+    /// For people, and for the chart.
+    const COPIES: [&str; 2] = ["docs/reference/crds.yaml", "charts/defragd/files/crds.yaml"];
 
-    /// `UPDATE_CRDS=1 cargo test crds` writes the copy anew.
+    /// `UPDATE_CRDS=1 cargo test crds` writes the copies anew.
     #[test]
-    fn the_committed_copy_is_what_the_types_say() {
+    fn the_committed_copies_are_what_the_types_say() {
         let generated = to_yaml().unwrap();
-        if std::env::var_os("UPDATE_CRDS").is_some() {
-            std::fs::create_dir_all(std::path::Path::new(COPY).parent().unwrap()).unwrap();
-            std::fs::write(COPY, &generated).unwrap();
+        for copy in COPIES {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(copy);
+            if std::env::var_os("UPDATE_CRDS").is_some() {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(&path, &generated).unwrap();
+            }
+            let committed = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                committed == generated,
+                "{copy} differs from the types; run `make crds`"
+            );
         }
-        let committed = std::fs::read_to_string(COPY).unwrap_or_default();
-        assert!(
-            committed == generated,
-            "docs/reference/crds.yaml differs from the types; run `UPDATE_CRDS=1 cargo test crds`"
-        );
     }
 
     /// Visits every schema below `schema`.
