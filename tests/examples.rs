@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use defragd::api::document::{Located, Object, parse};
-use defragd::api::validate;
+use defragd::api::validate::{self, Place};
 use defragd::core::decide::{
     ClusterState, Decision, Facts, Policy, RunEnd, RunSummary, created, decide,
 };
@@ -69,7 +69,7 @@ fn objects(label: &str, text: &str) -> Vec<Located<Object>> {
     for object in &parsed.objects {
         let errors: Vec<String> = object
             .value
-            .errors()
+            .errors(Place::Anywhere)
             .iter()
             .map(|e| object.locate(e).to_string())
             .collect();
@@ -94,7 +94,7 @@ fn every_example_is_valid_and_decides_as_it_says() {
         for object in &objects {
             match &object.value {
                 Object::Target(target) => {
-                    validate::target(target).expect("checked above");
+                    validate::target(target, Place::Anywhere).expect("checked above");
                     targets.insert(object.value.name().to_owned());
                 }
                 Object::Policy(policy) => {
@@ -144,7 +144,7 @@ fn decide_on(label: &str, object: &Object) {
     let Object::Policy(object) = object else {
         return;
     };
-    let policy = validate::policy(object).expect("checked before");
+    let policy = validate::policy(object, Place::Anywhere).expect("checked before");
     let label = format!(
         "{label}: {}",
         object.metadata.name.as_deref().unwrap_or_default()

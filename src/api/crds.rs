@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 use serde_json::Value;
@@ -48,8 +48,10 @@ fn forbid_null(schema: &mut JSONSchemaProps) {
     for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
         forbid_null(property);
     }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        forbid_null(values);
+    }
     if let Some(items) = &mut schema.items {
-        use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
         match items {
             JSONSchemaPropsOrArray::Schema(item) => forbid_null(item),
             JSONSchemaPropsOrArray::Schemas(items) => items.iter_mut().for_each(forbid_null),
@@ -125,6 +127,9 @@ mod tests {
         }
         if schema["items"].is_object() {
             walk(&format!("{path}[]"), &schema["items"], visit);
+        }
+        if schema["additionalProperties"].is_object() {
+            walk(&format!("{path}[]"), &schema["additionalProperties"], visit);
         }
     }
 

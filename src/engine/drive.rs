@@ -43,6 +43,13 @@ pub trait Recorder: Send {
         record: &RunRecord,
         step: &Step,
     ) -> impl Future<Output = Result<(), HostError>> + Send;
+
+    /// Whether a call may leave at this instant: asked after its intent was
+    /// stored, right before it is made.
+    ///
+    /// # Errors
+    /// Why not. The call is not made.
+    fn permit(&self) -> Result<(), HostError>;
 }
 
 /// How driving ended.

@@ -15,7 +15,7 @@ mod target;
 
 pub use cluster::Link;
 pub use host::*;
-pub use supervise::Engine;
+pub use supervise::{Engine, Limits};
 
 use jiff::Timestamp;
 

@@ -9,8 +9,8 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
-    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, created, decide,
-    wants_fallback, wants_sample_age,
+    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
+    created, decide, wants_fallback, wants_sample_age,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
@@ -19,13 +19,14 @@ use crate::core::view::Observation;
 use crate::core::{probe, tick};
 use crate::etcd::Connection;
 use crate::signals::Sources;
+use crate::telemetry::Evaluated;
 
 use super::cluster::{Link, connection};
 use super::host::{
-    About, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView, RunView,
+    About, ClusterKey, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView,
 };
 use super::now;
-use super::run::{Shared, same_cluster, summary};
+use super::run::{Shared, summary};
 
 /// How often a question is asked again that only a changed configuration can mend.
 const CONFIGURATION_PAUSE: SignedDuration = SignedDuration::from_mins(5);
@@ -45,14 +46,14 @@ pub(super) async fn work<H: Host>(
     key: ObjectKey,
     shutdown: CancellationToken,
 ) {
-    let mut changes = shared.base.host.changes();
+    let _series = shared.base.telemetry.policy_series(&key);
     let mut asked_at = now();
     loop {
-        changes.mark_unchanged();
         let host = &*shared.base.host;
-        let Some(view) = host.policies().into_iter().find(|p| p.key == key) else {
+        let Some(view) = host.policy(&key) else {
             return;
         };
+        let mut changes = host.changes_on(&view.cluster);
         let before = fingerprint(host, &view);
         let due = match evaluate(&shared, &view, asked_at, &shutdown).await {
             Ok(due) => due,
@@ -92,24 +93,20 @@ pub(super) async fn work<H: Host>(
 fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
-    view.generation.hash(&mut hasher);
-    let targets = host.targets();
-    for target in targets.iter().filter(|t| t.key == view.cluster) {
-        (target.generation, target.spec.is_ok(), target.cluster_id).hash(&mut hasher);
+    (&view.uid, view.generation).hash(&mut hasher);
+    if let Some(target) = host.target(&view.cluster) {
+        let trouble = target.spec.as_ref().err();
+        let trouble = trouble.map(|note| (note.reason, &note.message));
+        (target.generation, trouble).hash(&mut hasher);
     }
-    if let Ok(runs) = host.runs() {
-        for run in runs
-            .iter()
-            .filter(|r| same_cluster(&targets, &r.cluster, &view.cluster))
-        {
-            (&run.key, run.record.phase).hash(&mut hasher);
-        }
+    for run in host.runs_on(&view.cluster).into_iter().flatten() {
+        (&run.key, run.record.phase).hash(&mut hasher);
     }
     hasher.finish()
 }
 
 fn after_change<H: Host>(host: &H, key: &ObjectKey) -> Option<u64> {
-    let view = host.policies().into_iter().find(|p| p.key == *key)?;
+    let view = host.policy(key)?;
     Some(fingerprint(host, &view))
 }
 
@@ -128,8 +125,7 @@ async fn evaluate<H: Host>(
             return Ok(None);
         }
     };
-    let targets = shared.base.host.targets();
-    let connection = match connection(&targets, &view.cluster) {
+    let connection = match connection(&*shared.base.host, &view.cluster) {
         Ok(connection) => connection,
         Err(note) => {
             cannot_evaluate(shared, view, note).await?;
@@ -318,13 +314,10 @@ fn decide_now<H: Host>(
 }
 
 fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSummary>, String> {
-    let runs: Vec<Arc<RunView>> = host.runs().map_err(|error| error.to_string())?;
-    let targets = host.targets();
-    Ok(runs
-        .iter()
-        .filter(|run| same_cluster(&targets, &run.cluster, &view.cluster))
-        .map(|run| summary(run, &view.key))
-        .collect())
+    let runs = host
+        .runs_on(&view.cluster)
+        .map_err(|error| error.to_string())?;
+    Ok(runs.iter().map(|run| summary(run, &view.key)).collect())
 }
 
 async fn create<H: Host>(
@@ -388,10 +381,14 @@ async fn report<H: Host>(
     value: Option<f64>,
 ) -> Result<(), HostError> {
     announce(shared, view, state);
-    shared
-        .base
-        .telemetry
-        .policy_evaluated(&view.key, state, value);
+    let evaluated = Evaluated {
+        cluster: &view.cluster,
+        state,
+        value,
+        blocked_since: (view.spec.as_ref().ok())
+            .and_then(|policy| blocked_since(policy, state, now())),
+    };
+    shared.base.telemetry.policy_evaluated(&view.key, evaluated);
     store(shared, view, state, ready).await
 }
 
@@ -402,6 +399,7 @@ async fn store<H: Host>(
     ready: &Note,
 ) -> Result<(), HostError> {
     let report = PolicyReport {
+        uid: view.uid.clone(),
         generation: view.generation,
         state: state.clone(),
         ready: ready.clone(),
@@ -451,7 +449,7 @@ fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, no
 /// later when the source does.
 fn next_due(
     policy: &Policy,
-    cluster: &ObjectKey,
+    cluster: &ClusterKey,
     primary: Option<&Reading>,
     recheck: Option<Timestamp>,
     asked_at: Timestamp,

@@ -16,7 +16,7 @@ use crate::telemetry::Telemetry;
 use super::claim::{Claim, Claims};
 use super::cluster::connection;
 use super::drive::{Driven, Orders, Recorder, drive};
-use super::host::{About, Event, Host, HostError, ObjectKey, RunView, TargetView};
+use super::host::{About, Event, Host, HostError, ObjectKey, RunView};
 use super::now;
 
 /// What every worker has at hand.
@@ -27,28 +27,11 @@ pub(super) struct Shared<H> {
     pub(super) claims: Claims,
 }
 
-/// True when both names stand for one cluster: the same target, or two targets
-/// of which the cluster id is known to be the same.
-pub(super) fn same_cluster(targets: &[Arc<TargetView>], a: &ObjectKey, b: &ObjectKey) -> bool {
-    let id = |key: &ObjectKey| {
-        targets
-            .iter()
-            .find(|t| t.key == *key)
-            .and_then(|t| t.cluster_id)
-    };
-    a == b || matches!((id(a), id(b)), (Some(a), Some(b)) if a == b)
-}
-
-/// The unfinished run that has the cluster: one that began, else the oldest.
-pub(super) fn holder<'a>(
-    runs: &'a [Arc<RunView>],
-    targets: &[Arc<TargetView>],
-    cluster: &ObjectKey,
-) -> Option<&'a Arc<RunView>> {
+/// The unfinished run of `runs`, all of one cluster, that has it: one that began, else the
+/// oldest.
+pub(super) fn holder(runs: &[Arc<RunView>]) -> Option<&Arc<RunView>> {
     runs.iter()
-        .filter(|run| {
-            !run.record.phase.is_terminal() && same_cluster(targets, &run.cluster, cluster)
-        })
+        .filter(|run| !run.record.phase.is_terminal())
         .min_by_key(|run| (run.record.started_at.is_none(), run.created_at, &run.key))
 }
 
@@ -80,9 +63,11 @@ pub(super) async fn work<H: Host>(
     key: ObjectKey,
     shutdown: CancellationToken,
 ) {
-    let mut changes = shared.host.changes();
     loop {
-        changes.mark_unchanged();
+        let Ok(Some(run)) = shared.host.run(&key) else {
+            return;
+        };
+        let mut changes = shared.host.changes_on(&run.cluster);
         match stand(&*shared.host, &key) {
             Stand::Over => return,
             Stand::Unknown => {}
@@ -115,11 +100,10 @@ enum Stand {
 }
 
 fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
-    let Ok(runs) = host.runs() else {
-        return Stand::Unknown;
-    };
-    let Some(run) = runs.iter().find(|run| run.key == *key) else {
-        return Stand::Over;
+    let run = match host.run(key) {
+        Ok(Some(run)) => run,
+        Ok(None) => return Stand::Over,
+        Err(_) => return Stand::Unknown,
     };
     if run.record.phase.is_terminal() {
         return Stand::Over;
@@ -141,12 +125,14 @@ fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
         let note = Note::new(Reason::Interrupted, "removed before it began");
         return Stand::Refused(run.clone(), note);
     }
-    let targets = host.targets();
-    let connection = match connection(&targets, &run.cluster) {
+    let connection = match connection(host, &run.cluster) {
         Ok(connection) => connection,
         Err(note) => return Stand::Blocked(run.clone(), note),
     };
-    match holder(&runs, &targets, &run.cluster).filter(|first| first.key != *key) {
+    let Ok(runs) = host.runs_on(&run.cluster) else {
+        return Stand::Unknown;
+    };
+    match holder(&runs).filter(|first| first.key != *key) {
         Some(first) => {
             let message = format!("the run {} has the cluster", first.key);
             Stand::Blocked(run.clone(), Note::new(Reason::Queued, message))
@@ -175,6 +161,7 @@ async fn show_block<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) {
         .record_run(&run.key, run.generation, &record)
         .await
     {
+        shared.telemetry.error("run");
         tracing::error!(run = %run.key, %error, "unable to store why the run waits");
     }
 }
@@ -195,6 +182,7 @@ async fn refuse<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) -> bool 
             true
         }
         Err(error) => {
+            shared.telemetry.error("run");
             tracing::error!(run = %run.key, %error, "unable to store the run's end");
             false
         }
@@ -226,7 +214,7 @@ async fn attend<H: Host>(
 /// Passes on what changes about the run and its target while it goes on, and
 /// what changed just before it began.
 async fn follow<H: Host>(host: Arc<H>, own: Arc<RunView>, give: watch::Sender<Orders>) {
-    let mut changes = host.changes();
+    let mut changes = host.changes_on(&own.cluster);
     loop {
         let wanted = orders_now(&*host, &own, give.borrow().clone());
         give.send_if_modified(|orders| {
@@ -242,15 +230,13 @@ async fn follow<H: Host>(host: Arc<H>, own: Arc<RunView>, give: watch::Sender<Or
 
 /// What cannot be read now stays as it was asked before.
 fn orders_now<H: Host>(host: &H, own: &RunView, mut orders: Orders) -> Orders {
-    let targets = host.targets();
-    if let Ok(connection) = connection(&targets, &own.cluster) {
+    if let Ok(connection) = connection(host, &own.cluster) {
         orders.connection = connection;
     }
-    let Ok(runs) = host.runs() else {
+    let Ok(run) = host.run(&own.key) else {
         return orders;
     };
-    let run = runs.iter().find(|run| run.key == own.key);
-    if let Some(Ok(spec)) = run.map(|run| &run.spec) {
+    if let Some(Ok(spec)) = run.as_ref().map(|run| &run.spec) {
         orders.spec = (**spec).clone();
     }
     if run.is_none_or(|run| run.deleting) {
@@ -314,10 +300,14 @@ impl<H: Host> Recorder for HostRecorder<'_, H> {
             .record_run(&self.run.key, self.generation, record)
             .await
     }
+
+    fn permit(&self) -> Result<(), HostError> {
+        self.host.permit()
+    }
 }
 
 fn finished<H: Host>(shared: &Shared<H>, run: &RunView, record: &RunRecord) {
-    shared.telemetry.run_finished(&run.key, record);
+    shared.telemetry.run_finished(&run.cluster, record);
     for member in record
         .members
         .iter()

@@ -1,6 +1,7 @@
 //! Keeps one worker for each object that needs one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use crate::core::decide::HistoryLimit;
 use crate::core::history::{self, Finished};
 use crate::core::run::Phase;
 use crate::signals::Sources;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, Unfinished};
 
 use super::claim::Claims;
-use super::host::{Host, ObjectKey, PolicyView, RunView, TargetView};
+use super::host::{ClusterKey, Host, ObjectKey, PolicyView, RunView};
 use super::policy::PolicyShared;
-use super::run::{Shared, same_cluster};
+use super::run::Shared;
 use super::{now, policy, run, target};
 
 /// How often old runs are looked for, and workers that ended are replaced.
@@ -26,8 +27,18 @@ const ROUND: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
     Policy(ObjectKey),
-    Target(ObjectKey),
+    Target(ClusterKey),
     Run(ObjectKey),
+}
+
+/// Limits that an administrator sets for all clusters together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Runs that may be going on at a time; `None`: one for each cluster.
+    pub max_concurrent_runs: Option<NonZeroU32>,
+    /// Runs that policies may create within any hour; `None`: as many as their own limits
+    /// allow.
+    pub runs_per_hour: Option<NonZeroU32>,
 }
 
 /// The engine of one host.
@@ -37,7 +48,12 @@ pub struct Engine<H> {
 }
 
 impl<H: Host> Engine<H> {
-    pub fn new(host: Arc<H>, sources: Arc<Sources>, telemetry: Arc<Telemetry>) -> Self {
+    pub fn new(
+        host: Arc<H>,
+        sources: Arc<Sources>,
+        telemetry: Arc<Telemetry>,
+        limits: Limits,
+    ) -> Self {
         let claims = Claims::default();
         let shared = || Shared {
             host: host.clone(),
@@ -100,15 +116,6 @@ impl<H: Host> Engine<H> {
                 self.others.telemetry.error("worker");
                 tracing::error!(?work, %error, "a worker ended badly, it is started again");
             }
-            match &work {
-                Work::Policy(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_policy(key);
-                }
-                Work::Target(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_target(key);
-                }
-                _ => {}
-            }
         }
         for work in wanted {
             if workers.contains_key(&work) {
@@ -130,14 +137,8 @@ impl<H: Host> Engine<H> {
 
     fn wanted<'a>(&self, working: impl Iterator<Item = &'a Work>) -> BTreeSet<Work> {
         let host = &self.others.host;
-        let policies = host
-            .policies()
-            .into_iter()
-            .map(|p| Work::Policy(p.key.clone()));
-        let targets = host
-            .targets()
-            .into_iter()
-            .map(|t| Work::Target(t.key.clone()));
+        let policies = host.policy_keys().into_iter().map(Work::Policy);
+        let targets = host.cluster_keys().into_iter().map(Work::Target);
         let runs: Vec<Work> = match host.runs() {
             Ok(runs) => runs
                 .iter()
@@ -153,24 +154,42 @@ impl<H: Host> Engine<H> {
         policies.chain(targets).chain(runs).collect()
     }
 
+    /// What the metrics tell of runs that go on or wait.
+    fn show(&self, runs: &[Arc<RunView>]) {
+        let unfinished: Vec<(ClusterKey, &RunView)> = runs
+            .iter()
+            .filter(|run| !run.record.phase.is_terminal())
+            .map(|run| (run.cluster.clone(), &**run))
+            .collect();
+        let unfinished = unfinished.iter().map(|(cluster, run)| Unfinished {
+            cluster,
+            created_at: run.created_at,
+            record: &run.record,
+        });
+        self.others.telemetry.unfinished_runs(unfinished);
+    }
+
     /// Removes finished runs that have been kept long enough, and those that a
     /// person asked to remove.
     async fn tidy(&self) {
         let host = &self.others.host;
         let Ok(runs) = host.runs() else { return };
-        let (policies, targets) = (host.policies(), host.targets());
-        let limit = |owner: &str| {
-            policies
-                .iter()
-                .find(|p| p.key.to_string() == owner)
-                .and_then(|p| p.spec.as_ref().ok().map(|spec| spec.history))
-                .unwrap_or_default()
-        };
+        self.show(&runs);
+        let mut limits: BTreeMap<String, HistoryLimit> = BTreeMap::new();
+        for owner in runs.iter().filter_map(|run| run.owner.as_ref()) {
+            limits.entry(owner.to_string()).or_insert_with(|| {
+                let policy = host.policy(owner);
+                policy
+                    .and_then(|p| p.spec.as_ref().ok().map(|spec| spec.history))
+                    .unwrap_or_default()
+            });
+        }
+        let limit = |owner: &str| limits.get(owner).copied().unwrap_or_default();
         let due = overdue(&runs, limit);
         for run in runs.iter().filter(|run| run.record.phase.is_terminal()) {
             let removed = run.deleting || (run.removable && due.contains(&run.key.to_string()));
             if removed
-                && accounted(run, &policies, &targets)
+                && accounted(&**host, run)
                 && let Err(error) = host.remove_run(&run.key).await
             {
                 tracing::warn!(run = %run.key, %error, "unable to remove the run");
@@ -182,14 +201,16 @@ impl<H: Host> Engine<H> {
 /// True when every policy on the cluster has taken the run's end into account:
 /// its cooldown and its back-off are made of that. A policy that cannot be
 /// evaluated is not waited for.
-fn accounted(run: &RunView, policies: &[Arc<PolicyView>], targets: &[Arc<TargetView>]) -> bool {
+fn accounted<H: Host>(host: &H, run: &RunView) -> bool {
     let evaluated = |policy: &PolicyView| {
-        let target = targets.iter().find(|target| target.key == policy.cluster);
-        policy.spec.is_ok() && target.is_some_and(|target| target.spec.is_ok())
+        policy.spec.is_ok()
+            && host
+                .target(&policy.cluster)
+                .is_some_and(|target| target.spec.is_ok())
     };
-    policies
+    host.policies_on(&run.cluster)
         .iter()
-        .filter(|policy| evaluated(policy) && same_cluster(targets, &run.cluster, &policy.cluster))
+        .filter(|policy| evaluated(policy))
         .all(|policy| policy.state.accounted.contains(&run.key.name))
 }
 

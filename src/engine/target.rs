@@ -12,9 +12,9 @@ use crate::core::sweep;
 use crate::core::view::Observation;
 
 use super::cluster::Link;
-use super::host::{Host, ObjectKey, TargetReport, TargetView};
+use super::host::{ClusterKey, Host, TargetReport, TargetView};
 use super::now;
-use super::run::{Shared, same_cluster};
+use super::run::Shared;
 
 /// Pause between two looks.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -22,16 +22,17 @@ const INTERVAL: Duration = Duration::from_secs(30);
 /// Works on one target until it is gone or the process stops.
 pub(super) async fn work<H: Host>(
     shared: Arc<Shared<H>>,
-    key: ObjectKey,
+    key: ClusterKey,
     shutdown: CancellationToken,
 ) {
-    let mut changes = shared.host.changes();
+    let _series = shared.telemetry.cluster_series(&key);
+    let mut changes = shared.host.changes_on(&key);
     loop {
         changes.mark_unchanged();
-        let Some(target) = shared.host.targets().into_iter().find(|t| t.key == key) else {
+        let Some(target) = shared.host.target(&key) else {
             return;
         };
-        let generation = target.generation;
+        let version = target.version;
         if !being_swept(&*shared.host, &key) {
             tokio::select! {
                 biased;
@@ -47,8 +48,8 @@ pub(super) async fn work<H: Host>(
                 () = &mut sleep => break,
                 changed = changes.changed() => {
                     if changed.is_err() { return }
-                    let current = shared.host.targets().into_iter().find(|t| t.key == key);
-                    if current.is_none_or(|t| t.generation != generation) { break }
+                    let current = shared.host.target(&key);
+                    if current.is_none_or(|t| t.version != version) { break }
                 }
                 () = shutdown.cancelled() => return,
             }
@@ -57,18 +58,14 @@ pub(super) async fn work<H: Host>(
 }
 
 /// A member in its turn does not answer, which is no news.
-fn being_swept<H: Host>(host: &H, key: &ObjectKey) -> bool {
-    let targets = host.targets();
-    host.runs().is_ok_and(|runs| {
-        runs.iter().any(|run| {
-            run.record.in_flight().is_some() && same_cluster(&targets, &run.cluster, key)
-        })
-    })
+fn being_swept<H: Host>(host: &H, key: &ClusterKey) -> bool {
+    host.runs_on(key)
+        .is_ok_and(|runs| runs.iter().any(|run| run.record.in_flight().is_some()))
 }
 
 async fn look(target: &TargetView) -> (Note, Option<Observation>) {
     match &target.spec {
-        Err(errors) => (Note::new(Reason::InvalidSpec, errors.clone()), None),
+        Err(note) => (note.clone(), None),
         Ok(connection) => {
             let seen = Link::new((**connection).clone()).observe(now()).await;
             // The same gate that a run would meet; what only a run may accept is accepted.
@@ -90,9 +87,9 @@ async fn show<H: Host>(
     target: &TargetView,
     (ready, seen): (Note, Option<Observation>),
 ) {
-    if let Some(seen) = &seen {
-        shared.telemetry.target_observed(&target.key, seen);
-    }
+    shared
+        .telemetry
+        .cluster_observed(&target.key, ready.reason, seen.as_ref());
     let report = TargetReport {
         generation: target.generation,
         ready,

@@ -10,6 +10,10 @@ use std::time::Duration;
 
 use url::Url;
 
+use super::secret::{SecretError, SecretKey};
+use crate::core::key::ObjectKey;
+use crate::core::reason::Reason;
+
 /// What is wrong with a connection's description or its files. Every message
 /// names the field, the value seen and the remedy; none carries a secret.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +36,7 @@ pub enum ConnectError {
     #[error("endpoint {value:?} has more than scheme, host and port, remove {extra:?}")]
     MoreThanAnAddress { value: String, extra: String },
     #[error(
-        "endpoint {endpoint} is https and tls is not set, set tls.caFile to the authority that signed its certificate (or write http://)"
+        "endpoint {endpoint} is https and tls is not set, set tls.caFile, or tls.secretRef in Kubernetes, to the authority that signed its certificate (or write http://)"
     )]
     HttpsWithoutTls { endpoint: String },
     #[error("endpoint {endpoint} is http and tls is set, write https:// (or remove tls)")]
@@ -57,29 +61,45 @@ pub enum ConnectError {
         source: std::io::Error,
     },
     #[error(
-        "{field} {from}: holds no PEM {wanted} ({detail}), give a file with a line such as -----BEGIN {label}-----",
+        "{origin} holds no PEM {wanted} ({detail}), it needs a line such as -----BEGIN {label}-----",
         label = wanted.to_uppercase()
     )]
     NotPem {
-        field: &'static str,
-        from: String,
+        origin: Origin,
         wanted: &'static str,
         detail: String,
     },
     #[error(
-        "tls.keyFile {key} does not belong to tls.certFile {certificate} ({detail}), give the key that the certificate was made for"
+        "{key} does not belong to {certificate} ({detail}), give the key that the certificate was made for"
     )]
     KeyMismatch {
-        certificate: String,
-        key: String,
+        certificate: Origin,
+        key: Origin,
         detail: String,
     },
-    #[error("{field} {from}: is {problem}, give exactly one line of UTF-8 text")]
+    #[error("{origin} is {problem}, give exactly one line of UTF-8 text")]
     BadText {
-        field: &'static str,
-        from: String,
+        origin: Origin,
         problem: &'static str,
     },
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("Secret {secret} has no key {key:?}; add it")]
+    NoSecretKey { secret: ObjectKey, key: String },
+    #[error(
+        "Secret {secret} has no key {missing:?} to go with {given:?}; add it, or remove {given:?}"
+    )]
+    HalfASecret {
+        secret: ObjectKey,
+        given: String,
+        missing: String,
+    },
+    #[error("{field}: works in Kubernetes only, name files instead")]
+    NoSecretsHere { field: &'static str },
+    #[error("{field}: works in defragd standalone only, name a Secret in secretRef instead")]
+    NoFilesHere { field: &'static str },
+    #[error("podSelector: works in Kubernetes only, give endpoints instead")]
+    NoPodsHere,
     #[error("timeouts.{field}: is zero, which would let no call succeed, write one like 5s")]
     ZeroTimeout { field: &'static str },
     #[error("quotaBytes: is zero, leave it out when the quota is not known")]
@@ -88,6 +108,42 @@ pub enum ConnectError {
     MetricsScheme { url: String, scheme: String },
     #[error("failed to set up TLS: {0}")]
     Tls(String),
+}
+
+impl ConnectError {
+    /// What kind of trouble it is for the one who reads it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            ConnectError::Secret(_)
+            | ConnectError::NoSecretKey { .. }
+            | ConnectError::HalfASecret { .. } => Reason::SecretUnusable,
+            ConnectError::NotPem { origin, .. }
+            | ConnectError::BadText { origin, .. }
+            | ConnectError::KeyMismatch { key: origin, .. } => match origin {
+                Origin::Secret { .. } => Reason::SecretUnusable,
+                Origin::Field { .. } => Reason::EndpointUnusable,
+            },
+            _ => Reason::EndpointUnusable,
+        }
+    }
+}
+
+/// Where something was read from, for messages. Never what was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A field, and the file that it names.
+    Field { field: &'static str, from: String },
+    /// A key of a Secret.
+    Secret { secret: ObjectKey, key: String },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Field { field, from } => write!(f, "{field} {from}"),
+            Origin::Secret { secret, key } => write!(f, "key {key:?} of Secret {secret}"),
+        }
+    }
 }
 
 /// One client URL of a member: scheme, host and port, nothing else.
@@ -208,6 +264,8 @@ impl fmt::Debug for Secret {
 pub enum Source {
     File(PathBuf),
     Given(Secret),
+    /// A key of a Secret in Kubernetes.
+    Secret(SecretKey),
 }
 
 impl Source {
@@ -218,6 +276,20 @@ impl Source {
     pub fn given(bytes: impl Into<Vec<u8>>) -> Self {
         Source::Given(Secret::new(bytes))
     }
+
+    /// For a message about what was read for `field`.
+    pub(super) fn origin(&self, field: &'static str) -> Origin {
+        match self {
+            Source::File(_) | Source::Given(_) => Origin::Field {
+                field,
+                from: self.to_string(),
+            },
+            Source::Secret(SecretKey { secret, key, .. }) => Origin::Secret {
+                secret: secret.clone(),
+                key: key.clone(),
+            },
+        }
+    }
 }
 
 /// The place, never the content.
@@ -226,6 +298,7 @@ impl fmt::Display for Source {
         match self {
             Source::File(path) => write!(f, "{path:?}"),
             Source::Given(_) => f.write_str("(given)"),
+            Source::Secret(key) => key.fmt(f),
         }
     }
 }

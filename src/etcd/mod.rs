@@ -3,7 +3,8 @@
 //! | file | what |
 //! | --- | --- |
 //! | `connection` | how a cluster is reached, validated |
-//! | `credentials` | files read at each connect: certificates, keys, user |
+//! | `credentials` | what is read at each connect: certificates, keys, user |
+//! | `secret` | Secrets of Kubernetes, which the host reads |
 //! | `member` | the calls to one endpoint |
 //! | `observe` | everything seen of a cluster at one moment |
 //! | `act` | the calls that change something, behind the identity check |
@@ -23,11 +24,15 @@ pub mod error;
 mod member;
 mod metrics;
 mod observe;
+mod secret;
 mod status;
 
 pub use act::Done;
-pub use connection::{Auth, ConnectError, Connection, Endpoint, Secret, Source, Timeouts, Tls};
+pub use connection::{
+    Auth, ConnectError, Connection, Endpoint, Origin, Secret, Source, Timeouts, Tls,
+};
 pub use error::{Call, CallError, CallErrorKind};
+pub use secret::{SecretError, SecretKey, SecretReader};
 
 use credentials::Credentials;
 use member::MemberClient;

@@ -11,7 +11,7 @@ fn verdict(text: &str) -> String {
     let parsed = parse("p.yaml", text);
     let mut all = parsed.errors;
     for object in &parsed.objects {
-        all.extend(object.errors());
+        all.extend(object.errors(Place::Anywhere));
     }
     all.iter()
         .map(ToString::to_string)
@@ -465,7 +465,7 @@ fn a_bad_document_does_not_stop_the_others() {
             .map(|o| (o.value.name(), o.line))
             .collect();
         assert_eq!(names, [("a", 4), ("c", 14)]);
-        let wrong = &parsed.objects[0].value.errors()[0];
+        let wrong = &parsed.objects[0].value.errors(Place::Anywhere)[0];
         assert_eq!(wrong.path, "spec.endpoints[1]");
         assert_eq!(parsed.objects[0].line_of(&wrong.path), 10);
         let lines: Vec<usize> = parsed.errors.iter().map(|e| e.line).collect();

@@ -12,7 +12,7 @@ spec: {endpoints: [\"http://127.0.0.1:2379\"]}
 
 fn said(text: &str, sources: Option<&[&str]>) -> Vec<String> {
     let sources: Option<Vec<String>> = sources.map(|s| s.iter().map(|n| (*n).to_owned()).collect());
-    lint(&parse("p.yaml", text), sources.as_deref())
+    lint(&parse("p.yaml", text), sources.as_deref(), Place::Anywhere)
         .iter()
         .map(ToString::to_string)
         .collect()
@@ -154,7 +154,7 @@ fn examples_lint_clean() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let parsed = parse(&path, &text);
-        let findings = lint(&parsed, Some(&["main".to_owned()]));
+        let findings = lint(&parsed, Some(&["main".to_owned()]), Place::Anywhere);
         let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert_eq!(findings, Vec::<String>::new());
         let kinds: Vec<&str> = parsed.objects.iter().map(|o| o.value.kind()).collect();

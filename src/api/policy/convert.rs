@@ -29,6 +29,7 @@ impl ClusterStatus {
             fallback_active,
             active_run,
             last_run,
+            last_success,
             backoff_level,
             failure_level,
             run_starts,
@@ -48,6 +49,7 @@ impl ClusterStatus {
             fallback_active: *fallback_active,
             active_run: active_run.clone(),
             last_run: last_run.as_ref().map(LastRunStatus::from),
+            last_success_time: last_success.map(Time::from),
             backoff_level: *backoff_level,
             failure_level: *failure_level,
             run_starts: run_starts
@@ -94,6 +96,7 @@ impl TryFrom<&ClusterStatus> for ClusterState {
                 .as_ref()
                 .map(|run| run.to_last_run(&format!("{path}.lastRun")))
                 .transpose()?,
+            last_success: status.last_success_time.map(Time::timestamp),
             backoff_level: status.backoff_level,
             failure_level: status.failure_level,
             run_starts: status

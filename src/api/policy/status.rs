@@ -62,6 +62,10 @@ pub struct ClusterStatus {
     /// The last finished run on the cluster, whoever made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<LastRunStatus>,
+    /// When the last run on the cluster that succeeded ended, also when others
+    /// have ended since. A dry run of this policy does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_success_time: Option<Time>,
     /// Runs in a row that gave back too little.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "schema::int32")]

@@ -1,19 +1,19 @@
 //! Gathers errors while the fields of an object are parsed, so that all of them
 //! are told at once.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use jiff::SignedDuration;
 
-use super::{FieldError, quoted};
-use crate::api::defrag::ClusterRef;
+use super::{FieldError, Place, quoted};
+use crate::api::defrag::{CLUSTER_APIS, ClusterRef};
 use crate::api::scalar::IntOrString;
-use crate::api::{API_VERSION, target::EtcdTarget};
 use crate::core::duration;
+use crate::core::key::ClusterKind;
 use crate::core::quantity::Quantity;
 use crate::core::rule::Percent;
-use kube::Resource;
 
 /// Longest name of an object.
 const MAX_NAME: usize = 253;
@@ -77,15 +77,7 @@ impl Check {
         let Some(name) = name.filter(|n| !n.is_empty()) else {
             return self.fail(path, "", "the name is missing", REMEDY);
         };
-        let label = |label: &str| {
-            !label.is_empty()
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-                && label
-                    .bytes()
-                    .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-        };
-        if !name.split('.').all(label) {
+        if !is_dns_name(name) {
             self.fail(path, quoted(name), "is not a name by RFC 1123", REMEDY);
         } else if name.len() > MAX_NAME {
             self.fail(
@@ -97,30 +89,84 @@ impl Check {
         }
     }
 
-    pub(super) fn cluster_ref(&mut self, path: &str, cluster: &ClusterRef) {
+    pub(super) fn cluster_ref(&mut self, path: &str, cluster: &ClusterRef, place: Place) {
         let ClusterRef {
             api_version,
             kind,
             name,
         } = cluster;
-        if let Some(version) = api_version.as_deref().filter(|v| *v != API_VERSION) {
-            self.fail(
-                format!("{path}.apiVersion"),
-                quoted(version),
-                "is not supported",
-                format!("write {API_VERSION:?} or leave it out"),
-            );
-        }
-        let supported = EtcdTarget::kind(&());
-        if let Some(kind) = kind.as_deref().filter(|k| *k != supported) {
-            self.fail(
-                format!("{path}.kind"),
-                quoted(kind),
-                "is not supported",
-                format!("write {supported:?} or leave it out"),
-            );
+        let kind_path = format!("{path}.kind");
+        let version_path = format!("{path}.apiVersion");
+        let target = ClusterKind::EtcdTarget.kind();
+        let meant = kind.as_deref().unwrap_or(target);
+        match (cluster.cluster_kind(), api_version.as_deref()) {
+            (Some(ClusterKind::EtcdTarget), _) => {}
+            (Some(known), _) => self.place(
+                place,
+                Place::Kubernetes,
+                kind_path,
+                quoted(known.kind()),
+                "describe the cluster by an EtcdTarget with endpoints",
+            ),
+            (None, version) => {
+                // The kinds, and the APIs that have the one that is meant.
+                let kinds: BTreeSet<&str> = CLUSTER_APIS.iter().map(|(_, k)| k.kind()).collect();
+                let apis: Vec<String> = CLUSTER_APIS
+                    .iter()
+                    .filter(|(_, known)| known.kind() == meant)
+                    .map(|(api, _)| format!("{api:?}"))
+                    .collect();
+                match version {
+                    _ if apis.is_empty() => {
+                        let kinds: Vec<String> = kinds.iter().map(|k| format!("{k:?}")).collect();
+                        let remedy = format!("write {}", kinds.join(" or "));
+                        self.fail(kind_path, quoted(meant), "is not supported", remedy);
+                    }
+                    None => self.fail(
+                        version_path,
+                        "",
+                        format!("{meant} is a kind of two operators, and none is named"),
+                        format!("write {}", apis.join(" or ")),
+                    ),
+                    Some(version) => self.fail(
+                        version_path,
+                        quoted(version),
+                        format!("has no {meant}"),
+                        match CLUSTER_APIS.iter().find(|(api, _)| *api == version) {
+                            Some((_, known)) => format!(
+                                "write kind: {}, or apiVersion: {}",
+                                known.kind(),
+                                apis.join(" or ")
+                            ),
+                            None => format!("write {}", apis.join(" or ")),
+                        },
+                    ),
+                }
+            }
         }
         self.name(&format!("{path}.name"), Some(name));
+    }
+
+    /// Refuses what only `needed` can do where `place` is the other one.
+    pub(super) fn place(
+        &mut self,
+        place: Place,
+        needed: Place,
+        path: impl Into<String>,
+        value: impl Into<String>,
+        remedy: &str,
+    ) {
+        if place == Place::Anywhere || place == needed {
+            return;
+        }
+        let value = value.into();
+        let it = if value.is_empty() { "it " } else { "" };
+        let problem = match needed {
+            Place::Kubernetes => "works in Kubernetes only, not in defragd standalone",
+            Place::Standalone => "works in defragd standalone only, not in Kubernetes",
+            Place::Anywhere => return,
+        };
+        self.fail(path, value, format!("{it}{problem}"), remedy);
     }
 
     pub(super) fn duration(
@@ -235,4 +281,16 @@ pub(super) fn shown(value: &IntOrString) -> String {
         IntOrString::Int(number) => number.to_string(),
         IntOrString::String(text) => quoted(text),
     }
+}
+
+/// Labels of RFC 1123 with dots between them, of any length.
+pub(super) fn is_dns_name(text: &str) -> bool {
+    text.split('.').all(|label| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+    })
 }

@@ -13,7 +13,7 @@ use crate::api::defrag::{
     SettleSpec,
 };
 use crate::api::scalar::IntOrString;
-use crate::api::validate;
+use crate::api::validate::{self, Place};
 use crate::cli::CliError;
 use crate::cli::output::Format;
 use crate::core::duration;
@@ -328,7 +328,7 @@ impl Args {
             },
             status: None,
         };
-        match validate::run(&object) {
+        match validate::run(&object, Place::Anywhere) {
             Ok(spec) => Ok((object, spec)),
             Err(errors) => {
                 let lines: Vec<_> = errors.iter().map(|e| in_flags(&e.to_string())).collect();

@@ -79,6 +79,9 @@ fn take_in(
         }
         note_start(state, &run.name, run.created_at);
     }
+    if end.succeeded && !run.dry_run {
+        state.last_success = state.last_success.max(Some(finished_at));
+    }
     if state
         .last_run
         .as_ref()
@@ -154,6 +157,7 @@ fn mend_clock(state: &mut ClusterState, now: Timestamp) {
         start.at = start.at.min(now);
     }
     for time in [
+        &mut state.last_success,
         &mut state.gap_since,
         &mut state.evidence_at,
         &mut state.failing_since,

@@ -67,7 +67,7 @@ pub(super) fn new_run(
     let entry = inner
         .policies
         .get(&policy.key)
-        .filter(|entry| entry.view.is_some())
+        .filter(|entry| entry.shown)
         .ok_or_else(|| refuse(format!("the policy {} is gone", policy.key)))?;
     let (Some(spec), true) = (
         &entry.stored.spec,

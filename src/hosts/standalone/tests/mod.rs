@@ -126,21 +126,12 @@ impl Scene {
     }
 
     fn policy(&self, name: &str) -> Arc<PolicyView> {
-        let found = self
-            .host()
-            .policies()
-            .into_iter()
-            .find(|p| p.key == key(name));
+        let found = self.host().policy(&key(name));
         found.unwrap_or_else(|| panic!("no policy {name}"))
     }
 
     fn run(&self, name: &str) -> Arc<RunView> {
-        let found = self
-            .host()
-            .runs()
-            .unwrap()
-            .into_iter()
-            .find(|r| r.key == key(name));
+        let found = self.host().run(&key(name)).unwrap();
         found.unwrap_or_else(|| panic!("no run {name}"))
     }
 
@@ -161,6 +152,7 @@ impl Scene {
 
 fn report(policy: &PolicyView, state: ClusterState) -> PolicyReport {
     PolicyReport {
+        uid: policy.uid.clone(),
         generation: policy.generation,
         state,
         ready: Note::new(Reason::Accepted, Reason::Accepted.sentence()),
