@@ -112,7 +112,12 @@ pub(super) fn member_in_flight(
         )),
         Found::Open(what) => {
             let call_deadline = member.call.as_ref().map(|call| call.deadline);
-            let patience_ends = control.forsaken || run_deadline.is_some_and(|d| now >= d);
+            // Without its Secret nobody looks, and in a namespace that goes it does not
+            // come back.
+            let locked = control.stop.is_some()
+                && matches!(&seen.members, Err(trouble) if trouble.reason == Reason::SecretUnusable);
+            let patience_ends =
+                control.forsaken || locked || run_deadline.is_some_and(|d| now >= d);
             let given_up = patience_ends && call_deadline.is_some_and(|d| now >= d);
             if given_up {
                 member.settle(
