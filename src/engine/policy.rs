@@ -10,8 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
     ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
-    decide,
-    wants_fallback, wants_sample_age,
+    decide, wants_fallback, wants_sample_age,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
