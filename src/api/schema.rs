@@ -46,7 +46,7 @@ pub(super) fn object_name(_: &mut SchemaGenerator) -> Schema {
 /// Most labels of a selector.
 pub(super) const MAX_LABELS: usize = 16;
 /// Longest key of a label: a prefix of 253, a slash, a name of 63.
-pub(super) const MAX_LABEL_KEY: usize = 253 + 1 + 63;
+const MAX_LABEL_KEY: usize = 253 + 1 + 63;
 /// Longest value of a label.
 pub(super) const MAX_LABEL_VALUE: usize = 63;
 

@@ -120,7 +120,7 @@ pub enum About {
 
 /// The host could not do what it was asked. The engine waits and asks again;
 /// nothing that should have been recorded first is done meanwhile.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct HostError {
     pub reason: Reason,

@@ -6,12 +6,16 @@
 
 mod claim;
 mod cluster;
+mod create;
 pub mod drive;
 pub mod host;
 mod policy;
+mod record;
 mod run;
 mod supervise;
 mod target;
+mod tidy;
+mod turn;
 
 pub use cluster::Link;
 pub use host::*;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
     ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
-    created, decide, wants_fallback, wants_sample_age,
+    decide, wants_fallback, wants_sample_age,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
@@ -22,9 +22,8 @@ use crate::signals::Sources;
 use crate::telemetry::Evaluated;
 
 use super::cluster::{Link, connection};
-use super::host::{
-    About, ClusterKey, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView,
-};
+use super::create::{Creating, Made};
+use super::host::{About, ClusterKey, Event, Host, HostError, ObjectKey, PolicyReport, PolicyView};
 use super::now;
 use super::run::{Shared, summary};
 
@@ -35,55 +34,97 @@ const CONFIGURATION_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 pub(super) struct PolicyShared<H> {
     pub(super) base: Shared<H>,
     pub(super) sources: Arc<Sources>,
-    /// Held from the last look at the runs until the new one is stored, so that
-    /// two policies never decide on the same emptiness.
-    pub(super) creating: Arc<Mutex<()>>,
+    pub(super) creating: Creating,
+}
+
+/// Pause before an evaluation that could not be recorded is tried again.
+const RETRY: SignedDuration = SignedDuration::from_secs(5);
+
+/// Longest wait of a policy that appears in a crowd.
+const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
+
+/// When a policy is looked at for the first time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum First {
+    /// At once, with the others that appeared at this moment: equal questions are
+    /// asked once.
+    At(Timestamp),
+    /// Too many appeared at this moment: at a tick of its question, so that the
+    /// sources are asked no more than ever after.
+    InCrowd,
 }
 
 /// Works on one policy until it is gone or the process stops.
 pub(super) async fn work<H: Host>(
     shared: Arc<PolicyShared<H>>,
     key: ObjectKey,
+    first: First,
     shutdown: CancellationToken,
 ) {
     let _series = shared.base.telemetry.policy_series(&key);
-    let mut asked_at = now();
-    loop {
-        let host = &*shared.base.host;
-        let Some(view) = host.policy(&key) else {
-            return;
-        };
+    let host = &*shared.base.host;
+    let mut asked_at = match first {
+        First::At(moment) => moment,
+        First::InCrowd => {
+            let tick = host.policy(&key).map_or_else(now, |view| crowd_tick(&view));
+            tokio::select! {
+                () = tokio::time::sleep(tick.duration_since(now()).unsigned_abs()) => {}
+                () = shutdown.cancelled() => {}
+            }
+            now()
+        }
+    };
+    while let Some(view) = host.policy(&key)
+        && !shutdown.is_cancelled()
+    {
         let mut changes = host.changes_on(&view.cluster);
         let before = fingerprint(host, &view);
-        let due = match evaluate(&shared, &view, asked_at, &shutdown).await {
+        // Most of the time nothing is evaluated, and then this needs no room.
+        let due = match Box::pin(evaluate(&shared, &view, asked_at, &shutdown)).await {
             Ok(due) => due,
             Err(error) => {
-                shared.base.telemetry.error("policy");
-                tracing::error!(policy = %key, reason = %error.reason, %error, "unable to evaluate");
-                Some(now() + SignedDuration::from_secs(5))
+                if error.reason == Reason::NotLeading {
+                    tracing::debug!(policy = %key, "not leading, so nothing is recorded");
+                } else {
+                    shared.base.telemetry.error("policy");
+                    tracing::error!(policy = %key, reason = %error.reason, %error, "unable to evaluate");
+                }
+                Some(now() + RETRY)
             }
         };
-        loop {
-            let wait = due.map_or(Duration::MAX, |at| {
-                at.duration_since(now())
-                    .max(SignedDuration::ZERO)
-                    .unsigned_abs()
-            });
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {
-                    asked_at = now();
-                    break;
+        drop(view);
+        if !wait(host, &key, due, before, &mut changes, &shutdown).await {
+            break;
+        }
+        asked_at = now();
+    }
+}
+
+/// Waits until the policy is due, or something changed that makes it so. False
+/// when the process stops.
+async fn wait<H: Host>(
+    host: &H,
+    key: &ObjectKey,
+    due: Option<Timestamp>,
+    before: u64,
+    changes: &mut watch::Receiver<u64>,
+    shutdown: &CancellationToken,
+) -> bool {
+    loop {
+        let wait = due.map_or(Duration::MAX, |at| {
+            at.duration_since(now())
+                .max(SignedDuration::ZERO)
+                .unsigned_abs()
+        });
+        tokio::select! {
+            () = tokio::time::sleep(wait) => return true,
+            changed = changes.changed() => {
+                // Most changes concern somebody else; they must not make us poll.
+                if changed.is_err() || after_change(host, key) != Some(before) {
+                    return true;
                 }
-                changed = changes.changed() => {
-                    if changed.is_err() { return }
-                    // Most changes concern somebody else; they must not make us poll.
-                    if after_change(host, &key) != Some(before) {
-                        asked_at = now();
-                        break;
-                    }
-                }
-                () = shutdown.cancelled() => return,
             }
+            () = shutdown.cancelled() => return false,
         }
     }
 }
@@ -210,7 +251,7 @@ async fn read<H: Host>(
                 // Without a list of runs nothing is created, whatever the age.
                 let runs = listed(&*shared.base.host, view).unwrap_or_default();
                 let age = wants_sample_age(state, &runs);
-                source.read(signal, asked_at, age).await
+                Box::pin(source.read(signal, asked_at, age)).await
             }
             None => Reading::error(
                 Reason::SourceUnknown,
@@ -250,9 +291,13 @@ async fn read<H: Host>(
 async fn look<'a>(connection: &Connection, seen: &'a mut Option<Observation>) -> &'a Observation {
     let observation = match seen.take() {
         Some(observation) => observation,
-        None => Link::new(connection.clone()).observe(now()).await,
+        None => Box::pin(observe(connection.clone())).await,
     };
     seen.insert(observation)
+}
+
+async fn observe(connection: Connection) -> Observation {
+    Link::new(connection).observe(now()).await
 }
 
 fn ready(primary: Option<&Reading>) -> Note {
@@ -276,7 +321,10 @@ async fn conclude<H: Host>(
         report(shared, view, &decision.state, ready, value).await?;
         return Ok(decision);
     }
-    let _creating = shared.creating.lock().await;
+    let _turn = shared
+        .creating
+        .turn(&*shared.base.host, &view.cluster)
+        .await;
     let mut decision = decide_now(shared, view, policy, readings);
     if let Some(run) = decision.create.clone() {
         // The episode that the run's name is made of is stored before the run; that
@@ -327,48 +375,25 @@ async fn create<H: Host>(
     state: ClusterState,
     run: &CreateRun,
 ) -> ClusterState {
-    let at = now();
-    let new = NewRun {
-        name: run.name.clone(),
-        policy: view.clone(),
-        cause: run.note.clone(),
-        created_at: at,
-    };
-    let (note, warning) = match shared.base.host.create_run(new).await {
-        Ok(Created::New) => {
-            event(
-                shared,
-                view,
-                false,
-                Note::new(
-                    Reason::RunCreated,
-                    format!("run {}: {}", run.name, run.note.message),
-                ),
-            );
-            return created(policy, state, run, at);
+    let host = &*shared.base.host;
+    let made = shared.creating.make(host, view, policy, state.clone(), run);
+    match made.await {
+        Made::Run { state, new } => {
+            if new {
+                let message = format!("run {}: {}", run.name, run.note.message);
+                event(shared, view, false, Note::new(Reason::RunCreated, message));
+            }
+            state
         }
-        Ok(Created::Adopted) => return created(policy, state, run, at),
-        Ok(Created::Conflict) => (
-            Note::new(
-                Reason::NameConflict,
-                format!(
-                    "a run {} exists that this policy did not make; remove or rename it",
-                    run.name
-                ),
-            ),
-            true,
-        ),
-        Err(error) => (
-            Note::new(Reason::CreateFailed, format!("run {}: {error}", run.name)),
-            true,
-        ),
-    };
-    if view.state.decision.as_ref() != Some(&note) {
-        event(shared, view, warning, note.clone());
-    }
-    ClusterState {
-        decision: Some(note),
-        ..state
+        Made::Not(note) => {
+            if view.state.decision.as_ref() != Some(&note) {
+                event(shared, view, true, note.clone());
+            }
+            ClusterState {
+                decision: Some(note),
+                ..state
+            }
+        }
     }
 }
 
@@ -445,6 +470,25 @@ fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, no
     });
 }
 
+/// What the signal asks, for those who ask the same to ask it at the same moment.
+fn question(policy: &Policy, cluster: &ClusterKey) -> String {
+    match &policy.signal {
+        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
+        // Each cluster is a question of its own, so that not all are probed at once.
+        Signal::Probe(_) => format!("probe\n{cluster}"),
+    }
+}
+
+fn crowd_tick(view: &PolicyView) -> Timestamp {
+    match &view.spec {
+        Ok(policy) => {
+            let question = question(policy, &view.cluster);
+            tick::next(now(), policy.interval.min(CROWD_SPREAD), &question)
+        }
+        Err(_) => tick::next(now(), CROWD_SPREAD, &view.key.to_string()),
+    }
+}
+
 /// The next tick of the question, or earlier when the decision asks for it, or
 /// later when the source does.
 fn next_due(
@@ -455,12 +499,7 @@ fn next_due(
     asked_at: Timestamp,
 ) -> Timestamp {
     let now = now();
-    let question = match &policy.signal {
-        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
-        // Each cluster is a question of its own, so that not all are probed at once.
-        Signal::Probe(_) => format!("probe\n{cluster}"),
-    };
-    let tick = tick::next(now, policy.interval, &question);
+    let tick = tick::next(now, policy.interval, &question(policy, cluster));
     let mut due = recheck
         .filter(|at| *at > now)
         .map_or(tick, |at| at.min(tick));

@@ -1,15 +1,16 @@
-//! The worker of one target: looks at the cluster now and then, so that its
-//! members are known and two targets of one cluster are recognised.
+//! The worker of one cluster that somebody describes: looks at it now and then,
+//! so that its members are known and two targets of one cluster are recognised.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord, RunSpec};
-use crate::core::sweep;
 use crate::core::view::Observation;
+use crate::core::{sweep, tick};
 
 use super::cluster::Link;
 use super::host::{ClusterKey, Host, TargetReport, TargetView};
@@ -17,44 +18,58 @@ use super::now;
 use super::run::Shared;
 
 /// Pause between two looks.
-const INTERVAL: Duration = Duration::from_secs(30);
+const INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
-/// Works on one target until it is gone or the process stops.
+/// Works on one target until it is gone or the process stops. The first look is
+/// after `delay`, the next ones at moments that differ from target to target.
 pub(super) async fn work<H: Host>(
     shared: Arc<Shared<H>>,
     key: ClusterKey,
+    delay: Duration,
     shutdown: CancellationToken,
 ) {
     let _series = shared.telemetry.cluster_series(&key);
+    tokio::select! {
+        () = tokio::time::sleep(delay) => {}
+        () = shutdown.cancelled() => {}
+    }
     let mut changes = shared.host.changes_on(&key);
-    loop {
+    let question = key.to_string();
+    while !shutdown.is_cancelled() {
         changes.mark_unchanged();
         let Some(target) = shared.host.target(&key) else {
-            return;
+            break;
         };
-        let version = target.version;
         if !being_swept(&*shared.host, &key) {
             tokio::select! {
                 biased;
                 // A cluster that does not answer must not keep the process.
-                () = shutdown.cancelled() => return,
-                seen = look(&target) => show(&shared, &target, seen).await,
+                () = shutdown.cancelled() => break,
+                seen = Box::pin(look(&target)) => show(&shared, &target, seen).await,
             }
         }
-        let sleep = tokio::time::sleep(INTERVAL);
+        let at = tick::next(now(), INTERVAL, &question);
+        let sleep = tokio::time::sleep(at.duration_since(now()).unsigned_abs());
         tokio::pin!(sleep);
         loop {
             tokio::select! {
                 () = &mut sleep => break,
                 changed = changes.changed() => {
-                    if changed.is_err() { return }
                     let current = shared.host.target(&key);
-                    if current.is_none_or(|t| t.version != version) { break }
+                    if changed.is_err() || current.is_none_or(|now| another(&target, &now)) {
+                        break;
+                    }
                 }
-                () = shutdown.cancelled() => return,
+                () = shutdown.cancelled() => break,
             }
         }
     }
+}
+
+/// Whether there is something new to look at. The id is what a look tells.
+fn another(before: &TargetView, now: &TargetView) -> bool {
+    before.version != now.version
+        && (before.generation, &before.spec, &before.busy) != (now.generation, &now.spec, &now.busy)
 }
 
 /// A member in its turn does not answer, which is no news.
@@ -73,9 +88,15 @@ async fn look(target: &TargetView) -> (Note, Option<Observation>) {
                 allow_single_member: true,
                 ..RunSpec::default()
             };
-            let ready = match sweep::gate(&spec, &RunRecord::default(), &seen) {
-                Ok(()) => Note::new(Reason::ClusterHealthy, Reason::ClusterHealthy.sentence()),
-                Err(closed) => closed.note,
+            let ready = match (
+                sweep::gate(&spec, &RunRecord::default(), &seen),
+                &target.busy,
+            ) {
+                (_, Some(busy)) => busy.clone(),
+                (Err(closed), None) => closed.note,
+                (Ok(()), None) => {
+                    Note::new(Reason::ClusterHealthy, Reason::ClusterHealthy.sentence())
+                }
             };
             (ready, Some(seen))
         }

@@ -2,7 +2,9 @@
 //! validated once; certificates and passwords are read only when connecting,
 //! so that rotated ones are used without a restart.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ pub enum ConnectError {
     #[error("endpoint {value:?} has more than scheme, host and port, remove {extra:?}")]
     MoreThanAnAddress { value: String, extra: String },
     #[error(
-        "endpoint {endpoint} is https and tls is not set, set tls.caFile, or tls.secretRef in Kubernetes, to the authority that signed its certificate (or write http://)"
+        "endpoint {endpoint} is https and tls is not set, set tls.caFile (in Kubernetes tls.secretRef) to the authority that signed its certificate (or write http://)"
     )]
     HttpsWithoutTls { endpoint: String },
     #[error("endpoint {endpoint} is http and tls is set, write https:// (or remove tls)")]
@@ -204,6 +206,14 @@ impl Endpoint {
             .trim_matches(['[', ']'])
     }
 
+    /// The same port at an address.
+    pub(super) fn at(&self, address: IpAddr) -> Self {
+        let mut url = self.0.clone();
+        // Refused only by URLs without a host, which is none of http's.
+        let _ = url.set_ip_host(address);
+        Endpoint(url)
+    }
+
     pub(super) fn port(&self) -> u16 {
         self.0.port_or_known_default().unwrap_or_default()
     }
@@ -357,6 +367,10 @@ pub struct Connection {
     pub expected_voters: Option<u32>,
     /// The target's `metricsURLs`; empty: each client URL's own `/metrics`.
     pub metrics_urls: Vec<Url>,
+    /// Where hosts are, instead of what DNS says of them: the hosts of endpoints,
+    /// of advertised client URLs, of metrics URLs. Certificates have to be for
+    /// the host all the same.
+    pub addresses: BTreeMap<String, IpAddr>,
     /// Whether members that no given endpoint leads to are looked for at the
     /// client URLs that they advertise.
     pub follow_member_urls: bool,
@@ -374,6 +388,7 @@ impl Connection {
             quota_bytes: None,
             expected_voters: None,
             metrics_urls: Vec::new(),
+            addresses: BTreeMap::new(),
             follow_member_urls: true,
         }
     }
@@ -440,6 +455,14 @@ impl Connection {
             return Err(ConnectError::ZeroQuota);
         }
         Ok(())
+    }
+
+    /// The endpoint as it is dialled: at its address, when that is known.
+    pub(super) fn dialled(&self, endpoint: &Endpoint) -> Endpoint {
+        match self.addresses.get(endpoint.host()) {
+            Some(address) => endpoint.at(*address),
+            None => endpoint.clone(),
+        }
     }
 
     /// An endpoint must speak as the credentials ask: a user's password never
@@ -588,6 +611,33 @@ mod tests {
         zero.metrics_urls = vec![Url::parse("ftp://a/metrics").unwrap()];
         assert!(zero.validate().unwrap_err().to_string().contains("\"ftp\""));
         assert!(Connection::new(Vec::new()).validate().is_err());
+    }
+
+    #[test]
+    fn a_known_address_is_dialled_instead_of_the_name() {
+        let mut connection = plain("https://etcd-0.etcd.shop.svc:2379");
+        connection.addresses = [
+            ("etcd-0.etcd.shop.svc", "fd00::1"),
+            ("etcd-1.etcd.shop.svc", "10.0.0.1"),
+        ]
+        .map(|(host, address)| (host.to_owned(), address.parse().unwrap()))
+        .into();
+        for (endpoint, dialled) in [
+            (
+                "https://etcd-0.etcd.shop.svc:2379",
+                "https://[fd00::1]:2379",
+            ),
+            ("http://etcd-1.etcd.shop.svc:1234", "http://10.0.0.1:1234"),
+            ("https://etcd-1.etcd.shop.svc", "https://10.0.0.1"),
+            (
+                "https://etcd-2.etcd.shop.svc:2379",
+                "https://etcd-2.etcd.shop.svc:2379",
+            ),
+            ("https://10.0.0.2:2379", "https://10.0.0.2:2379"),
+        ] {
+            let endpoint = Endpoint::parse(endpoint).unwrap();
+            assert_eq!(connection.dialled(&endpoint).to_string(), dialled);
+        }
     }
 
     #[test]

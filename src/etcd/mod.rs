@@ -12,6 +12,7 @@
 //! | `error`, `diagnose` | what became of a call, and what can be done |
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::core::view::MemberId;
@@ -71,18 +72,23 @@ impl ClusterClient {
         let mut seen = std::collections::HashSet::new();
         connection.endpoints.retain(|e| seen.insert(e.clone()));
         let credentials = credentials::load(&connection).await?;
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder()
             .tls_backend_preconfigured(credentials.http_tls.clone())
             .connect_timeout(connection.timeouts.connect)
             // The client certificate is for the members alone.
             .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+            .redirect(reqwest::redirect::Policy::none());
+        for (host, address) in &connection.addresses {
+            // The port is the URL's.
+            http = http.resolve(host, SocketAddr::new(*address, 0));
+        }
+        let http = http
             .build()
             .map_err(|e| ConnectError::Tls(error::chain(&e)))?;
         let given = connection
             .endpoints
             .iter()
-            .map(|e| MemberClient::new(e.clone(), &credentials, &http, connection.timeouts))
+            .map(|e| MemberClient::new(e.clone(), &connection, &credentials, &http))
             .collect();
         let learned = Mutex::default();
         Ok(ClusterClient {
@@ -139,9 +145,7 @@ impl ClusterClient {
             learned
                 .followed
                 .entry(endpoint)
-                .or_insert_with_key(|e| {
-                    MemberClient::new(e.clone(), credentials, http, connection.timeouts)
-                })
+                .or_insert_with_key(|e| MemberClient::new(e.clone(), connection, credentials, http))
                 .clone()
         })
     }

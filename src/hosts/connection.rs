@@ -126,3 +126,154 @@ pub(super) fn connection(
     connection.validate()?;
     Ok(connection)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+
+    use super::*;
+    use crate::core::target::Scheme;
+    use crate::etcd::SecretError;
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl SecretReader for Nothing {
+        fn read<'a>(
+            &'a self,
+            _: &'a ObjectKey,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Option<Vec<u8>>, SecretError>> {
+            std::future::ready(Ok(None)).boxed()
+        }
+    }
+
+    fn reader() -> Arc<dyn SecretReader> {
+        Arc::new(Nothing)
+    }
+
+    fn url() -> Url {
+        Url::parse("https://a:2379").unwrap()
+    }
+
+    fn target(from: TlsFrom, auth: target::Auth) -> Target {
+        Target {
+            members: Members::Endpoints(vec![url()]),
+            expected_voters: Some(3),
+            quota_bytes: Some(1 << 33),
+            tls: Some(target::Tls {
+                from,
+                server_name: Some("etcd.local".to_owned()),
+            }),
+            auth: Some(auth),
+            metrics_urls: vec![Url::parse("http://a:2381/metrics").unwrap()],
+        }
+    }
+
+    fn secrets() -> Target {
+        let name = |name: &str| name.to_owned();
+        target(
+            TlsFrom::Secret {
+                name: name("client"),
+            },
+            target::Auth::Secret { name: name("root") },
+        )
+    }
+
+    fn files() -> Target {
+        let path = PathBuf::from;
+        target(
+            TlsFrom::Files {
+                ca: path("/ca"),
+                identity: Some((path("/crt"), path("/key"))),
+            },
+            target::Auth::Files {
+                username: path("/user"),
+                password: path("/password"),
+            },
+        )
+    }
+
+    /// The namespace is the target's, whatever it names.
+    #[test]
+    fn secrets_are_those_of_the_target_s_namespace() {
+        let target = secrets();
+        let made = connection(&target, vec![url()], Some(("prod", reader()))).unwrap();
+        let key = |name: &str, key: &str| {
+            let secret = ObjectKey {
+                namespace: "prod".to_owned(),
+                name: name.to_owned(),
+            };
+            SecretKey::new(reader(), secret, key)
+        };
+        assert_eq!(
+            made.tls,
+            Some(Tls {
+                ca: Some(Source::Secret(key("client", "ca.crt"))),
+                certificate: Some(Source::Secret(key("client", "tls.crt").optional())),
+                key: Some(Source::Secret(key("client", "tls.key").optional())),
+                server_name: Some("etcd.local".to_owned()),
+            })
+        );
+        assert_eq!(
+            made.auth,
+            Some(Auth {
+                username: Source::Secret(key("root", "username")),
+                password: Source::Secret(key("root", "password")),
+            })
+        );
+        assert_eq!(
+            (made.expected_voters, made.quota_bytes, made.metrics_urls),
+            (Some(3), Some(1 << 33), target.metrics_urls.clone())
+        );
+    }
+
+    #[test]
+    fn files_are_named_and_not_read() {
+        let made = of_files(&files()).unwrap();
+        let tls = made.tls.unwrap();
+        assert_eq!(tls.certificate, Some(Source::file("/crt")));
+        assert_eq!(made.auth.unwrap().password, Source::file("/password"));
+    }
+
+    /// A target must not make the controller send its own files to whom it names.
+    #[test]
+    fn each_host_takes_its_own_sources_only() {
+        let refusal = |target: &Target, secrets| {
+            connection(target, vec![url()], secrets)
+                .unwrap_err()
+                .to_string()
+        };
+        let kubernetes = || Some(("prod", reader()));
+        assert!(refusal(&files(), kubernetes()).contains("tls.caFile"));
+        assert!(refusal(&secrets(), None).contains("tls.secretRef"));
+        let (mut mixed, mut other) = (secrets(), files());
+        std::mem::swap(&mut mixed.auth, &mut other.auth);
+        assert!(refusal(&mixed, kubernetes()).contains("auth.usernameFile"));
+        assert!(refusal(&other, None).contains("auth.secretRef"));
+    }
+
+    #[test]
+    fn pods_are_reached_at_the_endpoints_that_they_were_resolved_to() {
+        let mut target = secrets();
+        target.members = Members::Pods {
+            match_labels: BTreeMap::from([("component".to_owned(), "etcd".to_owned())]),
+            port: 2379,
+            scheme: Scheme::Https,
+        };
+        let pods = ["https://10.0.0.1:2379", "https://[fd00::1]:2379"];
+        let urls = pods.map(|pod| Url::parse(pod).unwrap()).to_vec();
+        let made = connection(&target, urls, Some(("prod", reader()))).unwrap();
+        let endpoints: Vec<String> = made.endpoints.iter().map(ToString::to_string).collect();
+        assert_eq!(endpoints, pods);
+        assert!(matches!(of_files(&target), Err(ConnectError::NoPodsHere)));
+        assert!(matches!(
+            connection(&target, Vec::new(), Some(("prod", reader()))),
+            Err(ConnectError::NoEndpoints)
+        ));
+    }
+}

@@ -12,6 +12,9 @@ use tokio::sync::watch;
 use crate::core::view::ClusterId;
 use crate::engine::{ClusterKey, ObjectKey, PolicyView, RunView, TargetView};
 
+#[cfg(test)]
+mod tests;
+
 /// What a host knows, for the engine's reads.
 #[derive(Debug, Default)]
 pub struct Views {

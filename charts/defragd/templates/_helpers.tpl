@@ -3,15 +3,16 @@
 {{- end }}
 
 {{/* The release's name, with the chart's name behind it unless it is part of it. 52 characters leave
-     room for "-metrics" and a pod's suffix. */}}
+     room for "-metrics" and a pod's suffix. A Service's name has no dots, a release's may have some. */}}
 {{- define "defragd.fullname" -}}
+{{- $release := replace "." "-" .Release.Name }}
 {{- $name := default .Chart.Name .Values.nameOverride }}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else if contains $name $release }}
+{{- $release | trunc 52 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" }}
+{{- printf "%s-%s" $release $name | trunc 52 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 

@@ -115,29 +115,49 @@ impl ClusterRef {
         json_path = ".spec.clusterRef.name"
     ),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.reason",
+        description = "the result, or what the run waits for"
+    ),
+    printcolumn(name = "Reclaimed", type_ = "string", json_path = ".status.reclaimed"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Kind",
+        type_ = "string",
+        json_path = ".spec.clusterRef.kind",
+        description = "of the cluster; EtcdTarget when empty",
+        priority = 1
+    ),
     printcolumn(
         name = "Defragmented",
         type_ = "integer",
-        json_path = ".status.defragmented"
+        json_path = ".status.defragmented",
+        description = "members",
+        priority = 1
     ),
     printcolumn(
-        name = "Reclaimed",
-        type_ = "integer",
-        format = "int64",
-        json_path = ".status.reclaimedBytes",
-        description = "bytes"
+        name = "Started",
+        type_ = "date",
+        json_path = ".status.startedAt",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Ended",
+        type_ = "date",
+        json_path = ".status.completedAt",
+        priority = 1
     ),
     printcolumn(
         name = "Message",
         type_ = "string",
         json_path = ".status.message",
         priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
     )
 )]
 #[serde(rename_all = "camelCase")]

@@ -36,7 +36,7 @@ pub struct EtcdDefragPolicyStatus {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// The target's name.
+    /// The name of its EtcdTarget, or `EtcdCluster.GROUP/NAME`.
     pub name: String,
     /// The last evaluation of the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,6 +143,9 @@ pub struct LastRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::int64")]
     pub reclaimed_bytes: Option<u64>,
+    /// The same for a person, such as 1.2 GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaimed: Option<String>,
     /// When it ended.
     pub finished_at: Time,
     /// Made by this policy.

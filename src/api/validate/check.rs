@@ -16,11 +16,11 @@ use crate::core::quantity::Quantity;
 use crate::core::rule::Percent;
 
 /// Longest name of an object.
-const MAX_NAME: usize = 253;
+pub(super) const MAX_NAME: usize = 253;
 
-#[derive(Default)]
 pub(super) struct Check {
     errors: Vec<FieldError>,
+    place: Place,
 }
 
 /// What a duration may be.
@@ -39,6 +39,14 @@ pub(super) const fn days(days: i64) -> SignedDuration {
 }
 
 impl Check {
+    /// For an object that is going to be used there.
+    pub(super) const fn at(place: Place) -> Self {
+        Check {
+            errors: Vec::new(),
+            place,
+        }
+    }
+
     /// The value, when nothing was wrong.
     pub(super) fn finish<T>(self, value: T) -> Result<T, Vec<FieldError>> {
         if self.errors.is_empty() {
@@ -89,7 +97,7 @@ impl Check {
         }
     }
 
-    pub(super) fn cluster_ref(&mut self, path: &str, cluster: &ClusterRef, place: Place) {
+    pub(super) fn cluster_ref(&mut self, path: &str, cluster: &ClusterRef) {
         let ClusterRef {
             api_version,
             kind,
@@ -101,8 +109,7 @@ impl Check {
         let meant = kind.as_deref().unwrap_or(target);
         match (cluster.cluster_kind(), api_version.as_deref()) {
             (Some(ClusterKind::EtcdTarget), _) => {}
-            (Some(known), _) => self.place(
-                place,
+            (Some(known), _) => self.only(
                 Place::Kubernetes,
                 kind_path,
                 quoted(known.kind()),
@@ -147,16 +154,15 @@ impl Check {
         self.name(&format!("{path}.name"), Some(name));
     }
 
-    /// Refuses what only `needed` can do where `place` is the other one.
-    pub(super) fn place(
+    /// Refuses what only `needed` can do where that is not the place.
+    pub(super) fn only(
         &mut self,
-        place: Place,
         needed: Place,
         path: impl Into<String>,
         value: impl Into<String>,
         remedy: &str,
     ) {
-        if place == Place::Anywhere || place == needed {
+        if self.place == Place::Anywhere || self.place == needed {
             return;
         }
         let value = value.into();
@@ -167,6 +173,15 @@ impl Check {
             Place::Anywhere => return,
         };
         self.fail(path, value, format!("{it}{problem}"), remedy);
+    }
+
+    /// The remedy that can be carried out here, or both.
+    pub(super) fn remedy(&self, kubernetes: &str, standalone: &str) -> String {
+        match self.place {
+            Place::Kubernetes => kubernetes.to_owned(),
+            Place::Standalone => standalone.to_owned(),
+            Place::Anywhere => format!("{kubernetes}, or in standalone {standalone}"),
+        }
     }
 
     pub(super) fn duration(

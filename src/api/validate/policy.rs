@@ -51,10 +51,10 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
         history_limit,
         run_template,
     } = &object.spec;
-    let mut check = Check::default();
+    let mut check = Check::at(place);
     let c = &mut check;
     c.name("metadata.name", object.metadata.name.as_deref());
-    c.cluster_ref("spec.clusterRef", cluster_ref, place);
+    c.cluster_ref("spec.clusterRef", cluster_ref);
     let signal = signal_of(c, signal, fallback.is_some());
     let hold_for = c.duration(
         "spec.for",

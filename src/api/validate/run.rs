@@ -13,9 +13,9 @@ use crate::core::run::{RunSpec, Settle};
 /// # Errors
 /// Everything that is wrong with the object.
 pub fn run(object: &EtcdDefrag, place: Place) -> Result<RunSpec, Vec<FieldError>> {
-    let mut check = Check::default();
+    let mut check = Check::at(place);
     check.name("metadata.name", object.metadata.name.as_deref());
-    check.cluster_ref("spec.clusterRef", &object.spec.cluster_ref, place);
+    check.cluster_ref("spec.clusterRef", &object.spec.cluster_ref);
     let spec = template(&mut check, "spec", &object.spec.run);
     check.finish(spec)
 }

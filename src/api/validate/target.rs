@@ -8,13 +8,17 @@ use std::path::PathBuf;
 use rustls::pki_types::ServerName;
 use url::Url;
 
-use super::check::{Check, is_dns_name};
+use super::check::{Check, MAX_NAME, is_dns_name};
 use super::{FieldError, Place, quoted};
-use crate::api::schema::{MAX_LABEL_KEY, MAX_LABEL_VALUE, MAX_LABELS};
+use crate::api::schema::{MAX_LABEL_VALUE, MAX_LABELS};
 use crate::api::target::{
     EtcdTarget, EtcdTargetSpec, MAX_URLS, PodSelector, SchemeSpec, SecretRef, TargetAuth, TargetTls,
 };
 use crate::core::target::{Auth, DEFAULT_PORT, Members, Scheme, Target, Tls, TlsFrom};
+
+/// Longest URL and longest path of a file, in characters, as in the schema.
+const MAX_URL: usize = 2048;
+const MAX_PATH: usize = 4096;
 
 /// Where the cluster is.
 ///
@@ -30,15 +34,15 @@ pub fn target(object: &EtcdTarget, place: Place) -> Result<Target, Vec<FieldErro
         auth,
         metrics_urls,
     } = &object.spec;
-    let mut check = Check::default();
+    let mut check = Check::at(place);
     let c = &mut check;
     c.name("metadata.name", object.metadata.name.as_deref());
-    let mut hosts = Hosts::new(place);
+    let mut needs = Needs::default();
     let members = match (endpoints, pod_selector) {
         (Some(endpoints), None) => Members::Endpoints(given(c, endpoints, tls.is_some())),
         (None, Some(selector)) => {
             let remedy = "give the members' client URLs in spec.endpoints";
-            hosts.only(Place::Kubernetes, c, "spec.podSelector", "", remedy);
+            needs.kubernetes(c, "spec.podSelector", String::new(), remedy);
             pods(c, selector, tls.is_some())
         }
         (Some(endpoints), Some(selector)) => {
@@ -66,13 +70,13 @@ pub fn target(object: &EtcdTarget, place: Place) -> Result<Target, Vec<FieldErro
         .iter()
         .filter(|(_, url)| url.scheme() == "https" && tls.is_none())
     {
-        needs_tls(c, format!("spec.metricsURLs[{i}]"), url.as_str());
+        needs_tls(c, format!("spec.metricsURLs[{i}]"), url);
     }
-    let tls = tls.as_ref().map(|tls| tls_of(c, tls, &mut hosts));
-    let auth = auth.as_ref().map(|auth| auth_of(c, auth, &mut hosts));
+    let tls = tls.as_ref().map(|tls| tls_of(c, tls, &mut needs));
+    let auth = auth.as_ref().map(|auth| auth_of(c, auth, &mut needs));
     let expected_voters = c.count("spec.memberCount", *member_count, 1..=63);
     let quota_bytes = c.size("spec.quotaBytes", quota_bytes.as_ref());
-    hosts.fit_together(c);
+    needs.fit_together(c, place);
     check.finish(Target {
         members,
         expected_voters,
@@ -83,64 +87,48 @@ pub fn target(object: &EtcdTarget, place: Place) -> Result<Target, Vec<FieldErro
     })
 }
 
-/// What only one of the hosts can do, by host: the first field of a target that
-/// needs it.
-struct Hosts {
-    place: Place,
-    kubernetes: Option<(String, String)>,
+/// What only one of the hosts can do: the first field of a target that needs
+/// Kubernetes, and the first with its value that needs standalone.
+#[derive(Default)]
+struct Needs {
+    kubernetes: Option<String>,
     standalone: Option<(String, String)>,
 }
 
-impl Hosts {
-    const fn new(place: Place) -> Self {
-        Hosts {
-            place,
-            kubernetes: None,
-            standalone: None,
-        }
+impl Needs {
+    fn kubernetes(&mut self, check: &mut Check, path: &str, value: String, remedy: &str) {
+        self.kubernetes.get_or_insert_with(|| path.to_owned());
+        check.only(Place::Kubernetes, path, value, remedy);
     }
 
-    /// Refuses the field where `needed` is not the place.
-    fn only(
-        &mut self,
-        needed: Place,
-        check: &mut Check,
-        path: impl Into<String>,
-        value: impl Into<String>,
-        remedy: &str,
-    ) {
-        let (path, value) = (path.into(), value.into());
-        match needed {
-            Place::Kubernetes => self.kubernetes.get_or_insert((path.clone(), value.clone())),
-            Place::Standalone => self.standalone.get_or_insert((path.clone(), value.clone())),
-            Place::Anywhere => return,
-        };
-        check.place(self.place, needed, path, value, remedy);
+    fn standalone(&mut self, check: &mut Check, path: &str, value: String, remedy: &str) {
+        self.standalone
+            .get_or_insert_with(|| (path.to_owned(), value.clone()));
+        check.only(Place::Standalone, path, value, remedy);
     }
 
     /// What neither host takes as a whole is wrong wherever it goes.
-    fn fit_together(self, check: &mut Check) {
-        if self.place == Place::Anywhere
-            && let (Some((theirs, _)), Some((file, value))) = (self.kubernetes, self.standalone)
+    fn fit_together(self, check: &mut Check, place: Place) {
+        if place == Place::Anywhere
+            && let (Some(theirs), Some((path, value))) = (self.kubernetes, self.standalone)
         {
             check.fail(
-                file,
+                path,
                 value,
-                format!("is for defragd standalone, and {theirs} for Kubernetes"),
+                format!("works in defragd standalone only, and {theirs} in Kubernetes only"),
                 "use podSelector and secretRef in Kubernetes, endpoints and files in standalone",
             );
         }
     }
 }
 
-fn needs_tls(check: &mut Check, path: impl Into<String>, value: &str) {
-    check.fail(
-        path,
-        quoted(value),
-        "needs spec.tls",
-        "set spec.tls to the authority that signed its certificate (secretRef in Kubernetes, caFile in standalone), \
-         or write http",
-    );
+const SET_SECRET: &str = "set spec.tls.secretRef to a Secret that has the authority that signed its certificate in ca.crt";
+const SET_FILE: &str = "set spec.tls.caFile to the authority that signed its certificate";
+
+fn needs_tls(check: &mut Check, path: String, url: &Url) {
+    let remedy = check.remedy(SET_SECRET, SET_FILE);
+    let remedy = format!("{remedy}; or write http://");
+    check.fail(path, quoted(url.as_str()), "needs spec.tls", remedy);
 }
 
 /// The endpoints that can be used.
@@ -157,7 +145,7 @@ fn given(check: &mut Check, texts: &[String], tls: bool) -> Vec<Url> {
     for (i, url) in &parsed {
         let path = format!("spec.endpoints[{i}]");
         match (url.scheme(), tls) {
-            ("https", false) => needs_tls(check, path, url.as_str()),
+            ("https", false) => needs_tls(check, path, url),
             ("http", true) => check.fail(
                 path,
                 quoted(url.as_str()),
@@ -180,7 +168,10 @@ fn pods(check: &mut Check, selector: &PodSelector, tls: bool) -> Members {
     let port = check.number("spec.podSelector.port", *port, 1..=65_535);
     let path = "spec.podSelector.scheme";
     match (scheme, tls) {
-        (Some(SchemeSpec::Https), false) => needs_tls(check, path, "https"),
+        (Some(SchemeSpec::Https), false) => {
+            let remedy = format!("{SET_SECRET}, or write http");
+            check.fail(path, quoted("https"), "needs spec.tls", remedy);
+        }
         (Some(SchemeSpec::Http), true) => check.fail(
             path,
             quoted("http"),
@@ -249,7 +240,8 @@ fn is_label_key(key: &str) -> bool {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    key.len() <= MAX_LABEL_KEY && prefix.is_none_or(is_dns_name) && is_label_name(name)
+    prefix.is_none_or(|prefix| prefix.len() <= MAX_NAME && is_dns_name(prefix))
+        && is_label_name(name)
 }
 
 /// The name of a label, and a value that is not empty.
@@ -264,7 +256,7 @@ fn is_label_name(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-fn tls_of(check: &mut Check, spec: &TargetTls, hosts: &mut Hosts) -> Tls {
+fn tls_of(check: &mut Check, spec: &TargetTls, needs: &mut Needs) -> Tls {
     let TargetTls {
         secret_ref,
         ca_file,
@@ -277,15 +269,15 @@ fn tls_of(check: &mut Check, spec: &TargetTls, hosts: &mut Hosts) -> Tls {
         ("spec.tls.certFile", cert_file),
         ("spec.tls.keyFile", key_file),
     ];
-    sources(check, "spec.tls", secret_ref.as_ref(), &files, hosts);
+    sources(check, "spec.tls", secret_ref.as_ref(), &files, needs);
     if secret_ref.is_none() {
         if ca_file.is_none() {
-            check.fail(
-                "spec.tls.caFile",
-                "",
-                "neither it nor spec.tls.secretRef is given",
-                "name the authority that signed the members' certificates: a file in standalone, a Secret in Kubernetes",
+            let remedy = check.remedy(
+                "name a Secret that has the authority in ca.crt in spec.tls.secretRef",
+                "name the file of the authority in spec.tls.caFile",
             );
+            let problem = "neither secretRef nor caFile is given";
+            check.fail("spec.tls", "", problem, remedy);
         }
         let half = match (cert_file, key_file) {
             (Some(cert), None) => Some(("spec.tls.certFile", cert, "is given without keyFile")),
@@ -319,7 +311,7 @@ fn tls_of(check: &mut Check, spec: &TargetTls, hosts: &mut Hosts) -> Tls {
     }
 }
 
-fn auth_of(check: &mut Check, spec: &TargetAuth, hosts: &mut Hosts) -> Auth {
+fn auth_of(check: &mut Check, spec: &TargetAuth, needs: &mut Needs) -> Auth {
     let TargetAuth {
         secret_ref,
         username_file,
@@ -329,18 +321,19 @@ fn auth_of(check: &mut Check, spec: &TargetAuth, hosts: &mut Hosts) -> Auth {
         ("spec.auth.usernameFile", username_file),
         ("spec.auth.passwordFile", password_file),
     ];
-    sources(check, "spec.auth", secret_ref.as_ref(), &files, hosts);
-    if secret_ref.is_none() {
-        for (path, file) in files {
-            if file.is_none() {
-                check.fail(
-                    path,
-                    "",
-                    "neither it nor spec.auth.secretRef is given",
-                    "name both files in standalone, a Secret in Kubernetes",
-                );
-            }
-        }
+    sources(check, "spec.auth", secret_ref.as_ref(), &files, needs);
+    let missing = match (secret_ref, username_file, password_file) {
+        (None, None, None) => Some(("spec.auth", "neither secretRef nor files are given")),
+        (None, None, Some(_)) => Some(("spec.auth.usernameFile", "it is missing")),
+        (None, Some(_), None) => Some(("spec.auth.passwordFile", "it is missing")),
+        _ => None,
+    };
+    if let Some((path, problem)) = missing {
+        let remedy = check.remedy(
+            "name a Secret with username and password in spec.auth.secretRef",
+            "name both files below spec.auth",
+        );
+        check.fail(path, "", problem, remedy);
     }
     let path = |file: &Option<String>| file.as_ref().map(PathBuf::from).unwrap_or_default();
     match secret_ref {
@@ -358,7 +351,7 @@ fn sources(
     path: &'static str,
     secret: Option<&SecretRef>,
     files: &[(&'static str, &Option<String>)],
-    hosts: &mut Hosts,
+    needs: &mut Needs,
 ) {
     let given = files
         .iter()
@@ -375,20 +368,19 @@ fn sources(
             );
         }
         let remedy = "name files instead, they are read again at each connect";
-        hosts.only(Place::Kubernetes, check, path, quoted(&secret.name), remedy);
+        needs.kubernetes(check, &path, quoted(&secret.name), remedy);
         return;
     }
     for (i, (file, value)) in given.enumerate() {
+        const REMEDY: &str = "write the path of a file";
         if value.trim().is_empty() {
-            check.fail(
-                file,
-                quoted(""),
-                "names no file",
-                "write the path of a file",
-            );
+            check.fail(file, quoted(""), "names no file", REMEDY);
+        } else if value.chars().count() > MAX_PATH {
+            let problem = format!("is longer than {MAX_PATH} characters");
+            check.fail(file, quoted(value), problem, REMEDY);
         } else if i == 0 {
             let remedy = format!("put its content into a Secret and name that in {path}.secretRef");
-            hosts.only(Place::Standalone, check, file, quoted(value), &remedy);
+            needs.standalone(check, file, quoted(value), &remedy);
         }
     }
 }
@@ -446,11 +438,16 @@ fn parse_url(text: &str, may_have_path: bool) -> Result<Url, (String, String, St
     if !matches!(url.scheme(), "http" | "https") {
         return wrong("has neither the scheme http nor https", example);
     }
+    // The parser takes capitals, and blanks in front; the API server does not.
+    if !(text.starts_with("http://") || text.starts_with("https://")) {
+        return wrong("does not begin with http:// or https://", example);
+    }
+    if text.chars().count() > MAX_URL {
+        let problem = format!("is longer than {MAX_URL} characters");
+        return wrong(&problem, "shorten it");
+    }
     if !url.username().is_empty() || url.password().is_some() {
-        return wrong(
-            "carries a user or a password",
-            "put them into the files of spec.auth",
-        );
+        return wrong("carries a user or a password", "put them into spec.auth");
     }
     if url.port_or_known_default().is_none_or(|port| port == 0) {
         return wrong("has no port", example);

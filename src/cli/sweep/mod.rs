@@ -71,7 +71,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
                 // First what has been done, then what is asked of it.
                 biased;
                 driven = &mut driving => match driven {
-                    Driven::Finished(_) | Driven::ShutDown(_) => break false,
+                    Driven::Finished(_) | Driven::ShutDown(_) | Driven::Superseded(_) => break false,
                 },
                 () = signals.next() => {
                     if interrupted {

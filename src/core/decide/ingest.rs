@@ -1,5 +1,7 @@
 //! What the list of runs adds to what is remembered.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::core::reason::Reason;
@@ -33,10 +35,12 @@ pub(super) fn runs(
         .iter()
         .filter_map(|run| Some((run, run.end.as_ref()?)))
         .collect();
+    // By name, not by time: times may lie in the future when the clock was wrong.
+    let accounted = std::mem::take(&mut state.accounted);
+    let accounted: BTreeSet<&str> = accounted.iter().map(String::as_str).collect();
     ended.sort_by(|a, b| (a.1.at, &a.0.name).cmp(&(b.1.at, &b.0.name)));
     for (run, end) in &ended {
-        // By name, not by time: times may lie in the future when the clock was wrong.
-        if counts(run, end) && !state.accounted.contains(&run.name) {
+        if counts(run, end) && !accounted.contains(run.name.as_str()) {
             take_in(policy, state, run, end, now);
         }
     }

@@ -227,17 +227,22 @@ impl Clusters {
     }
 
     fn cozystack(&self, key: &ObjectKey) -> Result<Resolved, Note> {
-        let [clusters, members, defrags] = cozystack_needs(key);
+        let [clusters, members, defrags, pods] = cozystack_needs(key);
         let (cluster, installed) = self.named(&clusters, &key.name)?;
         // Without its kinds, or in a release without one of them, there are none.
         let members = self.objects_if_served(&members)?;
         let defrags = self.objects_if_served(&defrags)?;
+        // They only save a question to the DNS.
+        let pods = match self.follower.known(&pods) {
+            Known::Failed(_) => Vec::new(),
+            _ => self.pods(&pods)?,
+        };
         let seen = Cozystack {
             installed,
             cluster: cluster.as_deref(),
             members: &members,
             defrags: &defrags,
-            pods: &[],
+            pods: &pods,
         };
         resolve::cozystack(key, &seen)
     }
@@ -275,7 +280,7 @@ impl Clusters {
     fn connect(&self, namespace: &str, resolved: &Resolved) -> Result<Connection, ConnectError> {
         let Resolved {
             members,
-            addresses: _,
+            addresses,
             tls,
             auth,
             expected_voters,
@@ -298,6 +303,7 @@ impl Clusters {
         connection.expected_voters = Some(*expected_voters);
         connection.quota_bytes = *quota_bytes;
         connection.metrics_urls.clone_from(metrics_urls);
+        connection.addresses.clone_from(addresses);
         connection.tls = tls.as_ref().map(|tls| Tls {
             ca: Some(source(&tls.ca)),
             certificate: tls
@@ -329,11 +335,13 @@ fn need(resource: Resource, namespace: &str, labels: String) -> Need {
     }
 }
 
-fn cozystack_needs(key: &ObjectKey) -> [Need; 3] {
+fn cozystack_needs(key: &ObjectKey) -> [Need; 4] {
+    let pods = format!("etcd-operator.cozystack.io/cluster={}", key.name);
     [
         need(Resource::CozystackClusters, &key.namespace, String::new()),
         need(Resource::CozystackMembers, &key.namespace, String::new()),
         need(Resource::CozystackDefrags, &key.namespace, String::new()),
+        need(Resource::Pods, &key.namespace, pods),
     ]
 }
 

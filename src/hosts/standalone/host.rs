@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use super::align::accepted;
@@ -24,7 +25,6 @@ use crate::engine::{
     About, ClusterKey, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport,
     PolicyView, RunView, TargetReport, TargetView, now,
 };
-use crate::hosts::config::Limits;
 use crate::hosts::views::Views;
 use crate::telemetry::Telemetry;
 
@@ -71,18 +71,12 @@ pub struct StandaloneHost {
     versions: AtomicU64,
     /// The objects are to be read again.
     pub(super) reread: Notify,
-    pub(super) limits: Limits,
     pub(super) telemetry: Arc<Telemetry>,
 }
 
 impl StandaloneHost {
     /// A host that knows what was stored; objects come with the first sync.
-    pub(super) fn new(
-        store: Store,
-        loaded: Loaded,
-        limits: Limits,
-        telemetry: Arc<Telemetry>,
-    ) -> Self {
+    pub(super) fn new(store: Store, loaded: Loaded, telemetry: Arc<Telemetry>) -> Self {
         let Loaded {
             targets,
             policies,
@@ -122,7 +116,6 @@ impl StandaloneHost {
             views,
             versions: AtomicU64::new(0),
             reread: Notify::new(),
-            limits,
             telemetry,
         }
     }
@@ -273,6 +266,10 @@ impl Host for StandaloneHost {
         self.views.policies_on(cluster)
     }
 
+    fn forgotten_runs(&self) -> Vec<(ObjectKey, Timestamp)> {
+        self.remembered_runs()
+    }
+
     fn changes(&self) -> watch::Receiver<u64> {
         self.views.changes()
     }
@@ -316,7 +313,6 @@ impl Host for StandaloneHost {
             }
             Arc::new(new_run(&inner, &key, &policy, &cause, created_at)?)
         };
-        self.within_limit(created_at)?;
         self.write(stored.clone())
             .await
             .map_err(|error| not_stored(&error))?;

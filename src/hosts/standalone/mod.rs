@@ -136,12 +136,7 @@ pub async fn run(
         telemetry.error("state");
         tracing::error!(%error, "a state file cannot be used");
     }
-    let host = Arc::new(StandaloneHost::new(
-        store,
-        loaded,
-        limits,
-        telemetry.clone(),
-    ));
+    let host = Arc::new(StandaloneHost::new(store, loaded, telemetry.clone()));
 
     let mut reader = Reader::new(host.clone(), &objects);
     reader.first().await?;

@@ -56,7 +56,7 @@ pub use defragd::{Defragd, Status};
 pub use error::Error;
 pub use etcd::{Cluster, Etcd, Member, MemberStatus, Sizes};
 pub use kube::{Kube, KubeApi};
-pub use prometheus::{Prometheus, PrometheusServer, Sample};
+pub use prometheus::{Metadata, Prometheus, PrometheusServer, Sample};
 pub use proxy::{Fault, TcpProxy};
 pub use servers::{EtcdVersion, PrometheusVersion};
 pub use tls::{Pki, Tls};

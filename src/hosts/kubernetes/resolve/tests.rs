@@ -141,7 +141,7 @@ proptest! {
         match which {
             0 => replace_somewhere(&mut cluster["spec"], &path[1..], new.clone()),
             1 => replace_somewhere(&mut members[0]["spec"], &path[1..], new.clone()),
-            _ => replace_somewhere(&mut defrag, &path[1..], json!({"spec": new.clone(), "status": new.clone()})),
+            _ => replace_somewhere(&mut defrag, &path[1..], json!({"spec": new, "status": new})),
         }
         if path[0] % 2 == 0 {
             replace_somewhere(&mut cluster["status"], &path[1..], new);

@@ -148,7 +148,7 @@ fn a_cluster_that_is_not_there_or_not_any_more_says_so() {
 #[test]
 fn a_cluster_without_members_to_ask_is_unresolved() {
     let deleted = json!("2026-01-02T00:00:00Z");
-    let mut gone = World::new().member(0, "/metadata/deletionTimestamp", deleted.clone());
+    let mut gone = World::new().member(0, "/metadata/deletionTimestamp", deleted);
     gone.members.truncate(1);
     let mut dormant = World::new().member(0, "/spec/dormant", json!(true));
     dormant.members.truncate(1);
@@ -568,7 +568,7 @@ fn a_user_is_named_only_once_etcd_asks_for_one() {
     for (spec, status, expected) in [
         (Some(auth.clone()), Some(json!(true)), true),
         (Some(auth.clone()), Some(json!(false)), false),
-        (Some(auth.clone()), None, false),
+        (Some(auth), None, false),
         (None, Some(json!(true)), false),
         (Some(json!({"enabled": false})), Some(json!(true)), false),
         (Some(json!({})), Some(json!(true)), false),
