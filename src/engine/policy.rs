@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
-    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, decide,
+    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, created, decide,
     wants_fallback, wants_sample_age,
 };
 use crate::core::reason::Reason;
@@ -72,10 +72,17 @@ pub(super) async fn work<H: Host>(
             now()
         }
     };
-    while let Some(view) = host.policy(&key)
+    while let Some(named) = host.policy(&key)
         && !shutdown.is_cancelled()
     {
-        let mut changes = host.changes_on(&view.cluster);
+        let mut changes = host.changes_on(&named.cluster);
+        // Read once it would be told of a change.
+        let Some(view) = host
+            .policy(&key)
+            .filter(|view| view.cluster == named.cluster)
+        else {
+            continue;
+        };
         let before = fingerprint(host, &view);
         // Most of the time nothing is evaluated, and then this needs no room.
         let due = match Box::pin(evaluate(&shared, &view, asked_at, &shutdown)).await {
@@ -376,17 +383,15 @@ async fn create<H: Host>(
     state: ClusterState,
     run: &CreateRun,
 ) -> ClusterState {
-    let host = &*shared.base.host;
-    let made = shared.creating.make(host, view, policy, state.clone(), run);
-    match made.await {
-        Made::Run { state, new } => {
+    match shared.creating.make(&*shared.base.host, view, run).await {
+        Ok(Made { at, new }) => {
             if new {
                 let message = format!("run {}: {}", run.name, run.note.message);
                 event(shared, view, false, Note::new(Reason::RunCreated, message));
             }
-            state
+            created(policy, state, run, at)
         }
-        Made::Not(note) => {
+        Err(note) => {
             if view.state.decision.as_ref() != Some(&note) {
                 event(shared, view, true, note.clone());
             }
