@@ -265,11 +265,21 @@ async fn attend<H: Host>(
 ) -> Driven {
     let (give, orders) = watch::channel(orders);
     let follower = tokio::spawn(follow(shared.host.clone(), run.clone(), give));
-    let mut recorder = HostRecorder::new(&*shared.host, &shared.claims, run);
+    let mut recorder = HostRecorder::new(&shared.host, &shared.claims, run);
     let driven = Box::pin(drive(run.record.clone(), orders, &mut recorder, shutdown)).await;
     follower.abort();
-    if let Driven::Finished(record) = &driven {
-        finished(shared, run, record);
+    match &driven {
+        Driven::Finished(record) => finished(shared, run, record),
+        // The end may be stored while the answer that says so was lost.
+        Driven::ShutDown(_) | Driven::Superseded(_) => {
+            if let Ok(Some(stored)) = shared.host.run(&run.key)
+                && stored.record.phase.is_terminal()
+                && stored.record.result.is_some()
+                && shared.host.permit().is_ok()
+            {
+                finished(shared, run, &stored.record);
+            }
+        }
     }
     driven
 }
@@ -320,18 +330,20 @@ fn orders_now<H: Host>(host: &H, own: &RunView, mut orders: Orders) -> Orders {
 fn finished<H: Host>(shared: &Shared<H>, run: &RunView, record: &RunRecord) {
     shared.ended.notify_one();
     shared.telemetry.run_finished(&run.cluster, record);
-    for member in record
+    // One event for all that failed: events of one object and reason count as one.
+    let failed: Vec<_> = record
         .members
         .iter()
         .filter(|m| m.outcome == Outcome::Failed)
-    {
+        .collect();
+    if let Some(first) = failed.first() {
+        let each = failed
+            .iter()
+            .map(|member| format!("member {}: {}", member.label(), member.message));
         shared.host.event(Event {
             about: About::Run(run.key.clone()),
             warning: true,
-            note: Note::new(
-                member.reason,
-                format!("member {}: {}", member.label(), member.message),
-            ),
+            note: Note::new(first.reason, each.collect::<Vec<_>>().join("; ")),
         });
     }
     if let Some(note) = &record.result {
