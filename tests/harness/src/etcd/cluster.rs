@@ -18,6 +18,9 @@ const SETTLE: Duration = Duration::from_secs(30);
 /// A healthy member answers in milliseconds; one that is stopped never does.
 const ASK: Duration = Duration::from_secs(2);
 
+/// Finished defragmentations, in a member's metrics.
+const DEFRAGMENTED: &str = "etcd_disk_backend_defrag_duration_seconds_count";
+
 /// A running cluster. Members are numbered from 0, learners after the voters.
 pub struct Cluster {
     version: EtcdVersion,
@@ -350,6 +353,18 @@ impl Cluster {
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         Ok(value.and_then(|value| value.parse().ok()))
+    }
+
+    /// How often each member was defragmented since it started, by its own count.
+    ///
+    /// # Errors
+    /// When a member does not answer.
+    pub async fn defragmentations(&self) -> Result<Vec<f64>, Error> {
+        let mut counts = Vec::new();
+        for i in 0..self.members.len() {
+            counts.push(self.metric(i, DEFRAGMENTED).await?.unwrap_or(0.0));
+        }
+        Ok(counts)
     }
 
     /// Runs `etcdctl` of the same version with the cluster's endpoints and credentials.

@@ -311,9 +311,29 @@ impl KubeApi {
     }
 
     async fn fetch(&self, url: &str) -> Result<Answer, Error> {
+        self.ask(url, self.http.get(url)).await
+    }
+
+    /// A request with a JSON body, as the administrator; the object that is the answer.
+    pub(super) async fn send(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, Error> {
+        let url = format!("{}{path}", self.url());
+        let request = self.http.request(method, &url);
+        let request = request.header("content-type", content_type);
+        let answer = self.ask(&url, request.body(body.to_string())).await?;
+        let answer = answer.success()?;
+        let object = serde_json::from_str(&answer.body);
+        object.map_err(|e| answer.error(&format!("no JSON: {e}")))
+    }
+
+    async fn ask(&self, url: &str, request: reqwest::RequestBuilder) -> Result<Answer, Error> {
         let answer = async {
-            let request = self.http.get(url).bearer_auth(&self.files.admin);
-            let answer = request.send().await?;
+            let answer = request.bearer_auth(&self.files.admin).send().await?;
             Ok(Answer {
                 url: url.to_owned(),
                 status: answer.status(),
