@@ -4,3 +4,4 @@
 
 mod story;
 mod support;
+mod tables;

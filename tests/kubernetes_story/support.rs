@@ -11,11 +11,6 @@ pub(crate) const WAIT: Duration = Duration::from_secs(90);
 /// Where people's objects are. The release is in a namespace of its own.
 pub(crate) const TEAM: &str = "team";
 
-/// Values with Prometheus at this URL as the source `main`.
-pub(crate) fn source(url: &str) -> Value {
-    json!({ "config": { "sources": [{ "name": "main", "prometheus": { "url": url } }] } })
-}
-
 /// The chart as `helm install defragd` makes it, and the namespace of the people's objects.
 pub(crate) async fn install(api: &KubeApi, values: &Value) -> Result<Release, Error> {
     let release = Release::install(api, "defragd", "defragd", values).await?;
@@ -54,21 +49,44 @@ pub(crate) async fn until(
     .await?
 }
 
-/// The only run that there is, and its name.
-pub(crate) fn only_run(status: &Status) -> (&Value, &str) {
-    let runs = status.runs();
-    assert_eq!(runs.len(), 1, "{}", status.outline());
-    let name = runs[0]["metadata"]["name"].as_str();
-    (runs[0], name.expect("objects have names"))
+/// `kubectl` in the namespace of the people's objects.
+pub(crate) async fn kubectl(api: &KubeApi, args: &[&str]) -> Result<String, Error> {
+    api.kubectl(&[&["--namespace", TEAM], args].concat()).await
 }
 
-/// A table of kubectl, or several, without what differs from one time to the next: the columns are
-/// two spaces apart, and each word that `volatile` knows is replaced by what it says.
-pub(crate) fn golden(table: &str, volatile: impl Fn(&str) -> Option<&'static str>) -> String {
-    let row = |line: &str| {
-        let cells = line.split("  ").map(str::trim).filter(|c| !c.is_empty());
-        let cells = cells.map(|cell| volatile(cell).unwrap_or(cell));
-        cells.collect::<Vec<_>>().join("  ")
-    };
-    table.lines().map(row).collect::<Vec<_>>().join("\n")
+/// `kubectl wait`, as one waits for the end of a run in a script.
+pub(crate) async fn wait_for_success(api: &KubeApi, run: &str) -> Result<(), Error> {
+    let run = format!("defrag/{run}");
+    let said = kubectl(
+        api,
+        &["wait", "--for=condition=Succeeded", &run, "--timeout=90s"],
+    )
+    .await?;
+    assert_eq!(
+        said.trim(),
+        format!(
+            "etcddefrag.defragd.dev/{} condition met",
+            &run["defrag/".len()..]
+        )
+    );
+    Ok(())
+}
+
+pub(crate) fn target(name: &str, spec: Value) -> Value {
+    object("EtcdTarget", name, spec)
+}
+
+/// A hand-written run on this target that takes every member.
+pub(crate) fn run(name: &str, target: &str) -> Value {
+    let spec = json!({ "clusterRef": { "name": target }, "rule": { "all": true } });
+    object("EtcdDefrag", name, spec)
+}
+
+pub(crate) fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "defragd.dev/v1alpha1",
+        "kind": kind,
+        "metadata": { "name": name, "namespace": TEAM },
+        "spec": spec,
+    })
 }
