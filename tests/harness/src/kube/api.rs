@@ -247,11 +247,21 @@ impl KubeApi {
         if answer.status == reqwest::StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        let answer = answer.success()?;
-        let object = serde_json::from_str(&answer.body);
-        object
-            .map(Some)
-            .map_err(|e| answer.error(&format!("no JSON: {e}")))
+        answer.success()?.json().map(Some)
+    }
+
+    /// Changes an object at this path by a JSON merge patch, as the administrator, and returns it.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or refuses.
+    pub async fn patch(&self, path: &str, patch: &Value) -> Result<Value, Error> {
+        let url = format!("{}{path}", self.url());
+        let request = self
+            .http
+            .patch(&url)
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.to_string());
+        self.send(&url, request).await?.success()?.json()
     }
 
     /// Asks for an object again and again until it is as wanted, and returns it.
@@ -311,9 +321,12 @@ impl KubeApi {
     }
 
     async fn fetch(&self, url: &str) -> Result<Answer, Error> {
+        self.send(url, self.http.get(url)).await
+    }
+
+    async fn send(&self, url: &str, request: reqwest::RequestBuilder) -> Result<Answer, Error> {
         let answer = async {
-            let request = self.http.get(url).bearer_auth(&self.files.admin);
-            let answer = request.send().await?;
+            let answer = request.bearer_auth(&self.files.admin).send().await?;
             Ok(Answer {
                 url: url.to_owned(),
                 status: answer.status(),
@@ -338,6 +351,10 @@ impl Answer {
         } else {
             Err(self.error(self.status.as_str()))
         }
+    }
+
+    fn json(self) -> Result<Value, Error> {
+        serde_json::from_str(&self.body).map_err(|e| self.error(&format!("no JSON: {e}")))
     }
 
     fn error(&self, what: &str) -> Error {
