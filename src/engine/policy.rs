@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
     ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
-    decide, wants_fallback, wants_sample_age,
+    created, decide, wants_fallback, wants_sample_age,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
@@ -40,13 +40,18 @@ pub(super) struct PolicyShared<H> {
 /// Pause before an evaluation that could not be recorded is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
 
-/// When a policy is looked at for the first time. Those that appear together ask
-/// their questions of one moment, so that equal ones are asked once, but not all
-/// at the same instant.
+/// Longest wait of a policy that appears in a crowd.
+const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
+
+/// When a policy is looked at for the first time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct First {
-    pub(super) asked_at: Timestamp,
-    pub(super) delay: Duration,
+pub(super) enum First {
+    /// At once, with the others that appeared at this moment: equal questions are
+    /// asked once.
+    At(Timestamp),
+    /// Too many appeared at this moment: at a tick of its question, so that the
+    /// sources are asked no more than ever after.
+    InCrowd,
 }
 
 /// Works on one policy until it is gone or the process stops.
@@ -57,16 +62,29 @@ pub(super) async fn work<H: Host>(
     shutdown: CancellationToken,
 ) {
     let _series = shared.base.telemetry.policy_series(&key);
-    let mut asked_at = first.asked_at;
-    tokio::select! {
-        () = tokio::time::sleep(first.delay) => {}
-        () = shutdown.cancelled() => {}
-    }
     let host = &*shared.base.host;
-    while let Some(view) = host.policy(&key)
+    let mut asked_at = match first {
+        First::At(moment) => moment,
+        First::InCrowd => {
+            let tick = host.policy(&key).map_or_else(now, |view| crowd_tick(&view));
+            tokio::select! {
+                () = tokio::time::sleep(tick.duration_since(now()).unsigned_abs()) => {}
+                () = shutdown.cancelled() => {}
+            }
+            now()
+        }
+    };
+    while let Some(named) = host.policy(&key)
         && !shutdown.is_cancelled()
     {
-        let mut changes = host.changes_on(&view.cluster);
+        let mut changes = host.changes_on(&named.cluster);
+        // Read once it would be told of a change.
+        let Some(view) = host
+            .policy(&key)
+            .filter(|view| view.cluster == named.cluster)
+        else {
+            continue;
+        };
         let before = fingerprint(host, &view);
         // Most of the time nothing is evaluated, and then this needs no room.
         let due = match Box::pin(evaluate(&shared, &view, asked_at, &shutdown)).await {
@@ -364,17 +382,15 @@ async fn create<H: Host>(
     state: ClusterState,
     run: &CreateRun,
 ) -> ClusterState {
-    let host = &*shared.base.host;
-    let made = shared.creating.make(host, view, policy, state.clone(), run);
-    match made.await {
-        Made::Run { state, new } => {
+    match shared.creating.make(&*shared.base.host, view, run).await {
+        Ok(Made { at, new }) => {
             if new {
                 let message = format!("run {}: {}", run.name, run.note.message);
                 event(shared, view, false, Note::new(Reason::RunCreated, message));
             }
-            state
+            created(policy, state, run, at)
         }
-        Made::Not(note) => {
+        Err(note) => {
             if view.state.decision.as_ref() != Some(&note) {
                 event(shared, view, true, note.clone());
             }
@@ -459,6 +475,25 @@ fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, no
     });
 }
 
+/// What the signal asks, for those who ask the same to ask it at the same moment.
+fn question(policy: &Policy, cluster: &ClusterKey) -> String {
+    match &policy.signal {
+        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
+        // Each cluster is a question of its own, so that not all are probed at once.
+        Signal::Probe(_) => format!("probe\n{cluster}"),
+    }
+}
+
+fn crowd_tick(view: &PolicyView) -> Timestamp {
+    match &view.spec {
+        Ok(policy) => {
+            let question = question(policy, &view.cluster);
+            tick::next(now(), policy.interval.min(CROWD_SPREAD), &question)
+        }
+        Err(_) => tick::next(now(), CROWD_SPREAD, &view.key.to_string()),
+    }
+}
+
 /// The next tick of the question, or earlier when the decision asks for it, or
 /// later when the source does.
 fn next_due(
@@ -469,12 +504,7 @@ fn next_due(
     asked_at: Timestamp,
 ) -> Timestamp {
     let now = now();
-    let question = match &policy.signal {
-        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
-        // Each cluster is a question of its own, so that not all are probed at once.
-        Signal::Probe(_) => format!("probe\n{cluster}"),
-    };
-    let tick = tick::next(now, policy.interval, &question);
+    let tick = tick::next(now, policy.interval, &question(policy, cluster));
     let mut due = recheck
         .filter(|at| *at > now)
         .map_or(tick, |at| at.min(tick));

@@ -72,11 +72,10 @@ pub(super) async fn work<H: Host>(
 ) {
     let mut undescribed_since: Option<Instant> = None;
     while !shutdown.is_cancelled() {
-        // Before anything is read, so that no change is missed.
         let mut everywhere = shared.host.changes();
-        let run = match shared.host.run(&key) {
-            Ok(Some(run)) if !run.record.phase.is_terminal() => run,
-            Ok(_) => return,
+        let known = match shared.host.run(&key) {
+            Ok(Some(run)) => run,
+            Ok(None) => return,
             Err(_) => {
                 // Nobody can say whose turn it is.
                 tokio::select! {
@@ -87,7 +86,14 @@ pub(super) async fn work<H: Host>(
                 continue;
             }
         };
-        let mut nearby = shared.host.changes_on(&run.cluster);
+        let mut nearby = shared.host.changes_on(&known.cluster);
+        // Read once it would be told of a change.
+        let Ok(Some(run)) = shared.host.run(&key) else {
+            continue;
+        };
+        if run.record.phase.is_terminal() {
+            return;
+        }
         let stand = stand(&shared, &run);
         if !matches!(stand, Stand::Undescribed(_)) {
             undescribed_since = None;

@@ -25,10 +25,10 @@ use super::{now, policy, run, target, tidy};
 const ROUND: Duration = Duration::from_secs(5);
 /// Shortest time between two rounds, so that many changes at once make one.
 const GATHER: Duration = Duration::from_millis(100);
-/// Time between the first looks of policies that appear together. A thousand a
-/// second is more than any source should be asked, and over soon.
-const POLICY_SPACING: Duration = Duration::from_millis(1);
-/// The same for targets, whose first look is a connection to each member.
+/// Policies that may be evaluated at the moment when they appear; more are a crowd.
+const CROWD: usize = 100;
+/// Time between the first looks at targets that appear together: each is a
+/// connection to each member.
 const TARGET_SPACING: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -126,34 +126,32 @@ impl<H: Host> Engine<H> {
             .chain(runs.map(|run| Work::Run(run.key.clone())))
             .chain(host.cluster_keys().into_iter().map(Work::Target))
             .chain(host.policy_keys().into_iter().map(Work::Policy));
-        let asked_at = now();
-        let (mut target, mut policy) = (Duration::ZERO, Duration::ZERO);
-        for work in wanted.filter(|work| !workers.has(work)).collect::<Vec<_>>() {
-            let delay = match &work {
-                Work::Policy(_) => next(&mut policy, POLICY_SPACING),
-                Work::Target(_) => next(&mut target, TARGET_SPACING),
-                Work::Run(_) | Work::Tidying => Duration::ZERO,
-            };
-            let cancel = shutdown.child_token();
-            let worker = self.worker(work.clone(), First { asked_at, delay }, cancel.clone());
-            workers.start(work, worker, cancel);
-        }
-    }
-
-    fn worker(
-        &self,
-        work: Work,
-        first: First,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, ()> {
-        let shared = self.others.clone();
-        match work {
-            Work::Policy(key) => {
-                Box::pin(policy::work(self.policies.clone(), key, first, shutdown))
+        let moment = now();
+        let (mut policies, mut delay) = (0, Duration::ZERO);
+        for work in wanted {
+            if workers.has(&work) {
+                continue;
             }
-            Work::Target(key) => Box::pin(target::work(shared, key, first.delay, shutdown)),
-            Work::Run(key) => Box::pin(run::work(shared, key, shutdown)),
-            Work::Tidying => Box::pin(tidy::work(shared, shutdown)),
+            let cancel = shutdown.child_token();
+            let (shared, stop) = (self.others.clone(), cancel.clone());
+            let worker: BoxFuture<'static, ()> = match work.clone() {
+                Work::Policy(key) => {
+                    policies += 1;
+                    let first = if policies > CROWD {
+                        First::InCrowd
+                    } else {
+                        First::At(moment)
+                    };
+                    Box::pin(policy::work(self.policies.clone(), key, first, stop))
+                }
+                Work::Target(key) => {
+                    delay += TARGET_SPACING;
+                    Box::pin(target::work(shared, key, delay, stop))
+                }
+                Work::Run(key) => Box::pin(run::work(shared, key, stop)),
+                Work::Tidying => Box::pin(tidy::work(shared, stop)),
+            };
+            workers.start(work, worker, cancel);
         }
     }
 
@@ -164,11 +162,6 @@ impl<H: Host> Engine<H> {
             tracing::error!(?work, %error, "a worker ended badly, it is started again");
         }
     }
-}
-
-/// The delay of the next one.
-fn next(delay: &mut Duration, spacing: Duration) -> Duration {
-    std::mem::replace(delay, *delay + spacing)
 }
 
 /// The workers, also those that were told to stop and are about to.

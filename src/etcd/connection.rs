@@ -38,7 +38,7 @@ pub enum ConnectError {
     #[error("endpoint {value:?} has more than scheme, host and port, remove {extra:?}")]
     MoreThanAnAddress { value: String, extra: String },
     #[error(
-        "endpoint {endpoint} is https and tls is not set, set tls.caFile, or tls.secretRef in Kubernetes, to the authority that signed its certificate (or write http://)"
+        "endpoint {endpoint} is https and tls is not set, set tls.caFile (in Kubernetes tls.secretRef) to the authority that signed its certificate (or write http://)"
     )]
     HttpsWithoutTls { endpoint: String },
     #[error("endpoint {endpoint} is http and tls is set, write https:// (or remove tls)")]

@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use promql_parser::parser::{Expr, VectorSelector};
-use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
 
 use crate::helm::{objects, of_kind, read, template};
 
 /// The rows of a page's tables below the heading: the cells of each, without those of the head.
-fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+pub(crate) fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     let (_, after) = page
         .split_once(&format!("{heading}\n"))
         .unwrap_or_else(|| panic!("no heading {heading:?}"));
@@ -25,7 +23,7 @@ fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
 }
 
 /// What stands between backticks.
-fn code(cell: &str) -> Vec<String> {
+pub(crate) fn code(cell: &str) -> Vec<String> {
     cell.split('`')
         .skip(1)
         .step_by(2)
@@ -190,88 +188,4 @@ async fn the_same_rules_hold_in_namespaces_only() {
         all
     );
     assert!(cluster.is_disjoint(&secrets));
-}
-
-/// The names and labels that an expression selects by.
-#[derive(Default)]
-struct Selectors(Vec<VectorSelector>);
-
-impl ExprVisitor for Selectors {
-    type Error = String;
-
-    fn pre_visit(&mut self, expr: &Expr) -> Result<bool, String> {
-        if let Expr::VectorSelector(selector) = expr {
-            self.0.push(selector.clone());
-        }
-        Ok(true)
-    }
-}
-
-#[test]
-fn alerts_are_about_metrics_that_there_are() {
-    let metrics: BTreeMap<String, BTreeSet<String>> = rows(&read("docs/metrics.md"), "# Metrics")
-        .iter()
-        .map(|row| (code(row[0]).remove(0), code(row[2]).into_iter().collect()))
-        .collect();
-    assert!(metrics.len() > 10, "{metrics:?}");
-    let file: Value =
-        serde_yaml::from_str(&read("charts/defragd/files/alerts.yaml")).expect("YAML");
-    let groups = file["groups"].as_array().expect("groups");
-    let alerts = groups
-        .iter()
-        .flat_map(|group| group["rules"].as_array().expect("rules"));
-    let mut names = BTreeSet::new();
-    for alert in alerts {
-        let name = alert["alert"].as_str().expect("a name");
-        let text = alert["expr"].as_str().expect("an expression");
-        let expr = promql_parser::parser::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let mut selectors = Selectors::default();
-        walk_expr(&mut selectors, &expr).expect("it never fails");
-        assert!(!selectors.0.is_empty(), "{name}");
-        for selector in &selectors.0 {
-            let metric = selector.name.as_deref().expect("a metric's name");
-            let labels = metrics
-                .get(metric)
-                .unwrap_or_else(|| panic!("{name}: docs/metrics.md has no {metric}"));
-            for matcher in &selector.matchers.matchers {
-                assert!(
-                    labels.contains(&matcher.name),
-                    "{name}: {metric} has no {}",
-                    matcher.name
-                );
-            }
-            // What the words and "by" name.
-            for label in ["namespace", "name", "member"] {
-                let said = alert["annotations"]
-                    .to_string()
-                    .contains(&format!("$labels.{label} "))
-                    && text.contains("by (");
-                assert!(
-                    !said || labels.contains(label),
-                    "{name}: {metric} has no {label}"
-                );
-            }
-        }
-        assert!(alert["annotations"]["summary"].is_string(), "{name}");
-        assert!(alert["annotations"]["description"].is_string(), "{name}");
-        names.insert(name.to_owned());
-    }
-    let documented: BTreeSet<String> = rows(&read("charts/defragd/README.md"), "## Alerts")
-        .iter()
-        .map(|row| code(row[0]).remove(0))
-        .collect();
-    assert_eq!(names, documented);
-}
-
-/// What the chart wraps is the file, braces and all.
-#[tokio::test]
-async fn the_rule_object_holds_the_alerts_as_they_are() {
-    let rendered = objects(
-        &template("prometheusRule: {enabled: true}", &[])
-            .await
-            .expect("it renders"),
-    );
-    let file: Value =
-        serde_yaml::from_str(&read("charts/defragd/files/alerts.yaml")).expect("YAML");
-    assert_eq!(of_kind(&rendered, "PrometheusRule")[0]["spec"], file);
 }

@@ -2,6 +2,7 @@
 //! a real API server makes of it.
 
 mod access;
+mod alerts;
 mod cluster;
 mod docs;
 mod helm;

@@ -17,7 +17,7 @@
 - apiGroups: [defragd.dev]
   resources: [etcddefragpolicies/finalizers]
   verbs: [update]
-# Members of targets with a podSelector.
+# Members of targets with a podSelector, and of etcd-io's clusters.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
@@ -34,7 +34,7 @@
 {{- end }}
 
 {{- define "defragd.secretRules" -}}
-# TLS and users of targets. Only by name: nothing here can list Secrets.
+# TLS and users of clusters. Only by name: nothing here can list Secrets.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]

@@ -153,7 +153,7 @@ impl<'a> Elector<'a> {
     /// Waits until this process leads. False when it was stopped before.
     pub(super) async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         let mut said = None;
-        loop {
+        while !stop.is_cancelled() {
             let saying = match self.attempt().await {
                 Ok(Attempt::Holding) => {
                     tracing::info!(identity = self.identity, "leading");
@@ -168,9 +168,10 @@ impl<'a> Elector<'a> {
             }
             tokio::select! {
                 () = tokio::time::sleep(RETRY_PERIOD) => {}
-                () = stop.cancelled() => return false,
+                () = stop.cancelled() => {}
             }
         }
+        false
     }
 
     /// Renews until that fails for too long or another process has taken over.

@@ -163,8 +163,10 @@ pub async fn run(
         let term = stop.child_token();
         let mut working = tokio::spawn(engine.run(term.clone()));
         let lost = tokio::select! {
-            () = elector.keep() => true,
+            // The engine ends at the stop too: that is no fault of it.
+            biased;
             () = stop.cancelled() => false,
+            () = elector.keep() => true,
             ended = &mut working => {
                 return Err(ControllerError::Ended(format!("the engine ({ended:?})")));
             }

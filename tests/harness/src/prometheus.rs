@@ -29,6 +29,7 @@ pub struct Prometheus {
     version: PrometheusVersion,
     binary: Option<PathBuf>,
     jobs: Vec<Value>,
+    rules: Vec<PathBuf>,
     basic_auth: Option<(String, String)>,
     tls: bool,
     args: Vec<OsString>,
@@ -48,6 +49,7 @@ impl Prometheus {
             version,
             binary: None,
             jobs: Vec::new(),
+            rules: Vec::new(),
             basic_auth: None,
             tls: false,
             args: Vec::new(),
@@ -117,6 +119,13 @@ impl Prometheus {
         self
     }
 
+    /// Evaluates the rules of this file, each second.
+    #[must_use]
+    pub fn rules(mut self, file: impl Into<PathBuf>) -> Self {
+        self.rules.push(file.into());
+        self
+    }
+
     /// More flags.
     #[must_use]
     pub fn extra_args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -152,7 +161,14 @@ impl Prometheus {
             fs::write(path, value.to_string())
                 .map_err(|e| Error::io(format!("write {}", path.display()), e))
         };
-        write(&config, &json!({ "scrape_configs": self.jobs }))?;
+        write(
+            &config,
+            &json!({
+                "global": { "evaluation_interval": "1s" },
+                "rule_files": self.rules,
+                "scrape_configs": self.jobs,
+            }),
+        )?;
         write(&web_config, &self.web_config(pki.as_ref())?)?;
         let port = Port::reserve()?;
         let mut args: Vec<OsString> = vec![

@@ -71,7 +71,7 @@ pub(super) fn bad_targets() -> Vec<(&'static str, String)> {
         ("every pod", "podSelector: {matchLabels: {}}"),
         (
             "labels that are none",
-            "podSelector:\n  matchLabels:\n    a b: c\n    UPPER.example/x: y\n    /x: y\n    a/b/c: y\n    \"\": y\n    -x: y\n    app: no blanks\n    tier: \"-\"\n    long: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+            "podSelector:\n  matchLabels:\n    a b: c\n    UPPER.example/x: v\n    /x: v\n    a/b/c: v\n    \"\": v\n    -x: v\n    app: no blanks\n    tier: \"-\"\n    long: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
         ),
         (
             "labels of other types",
