@@ -75,6 +75,18 @@ impl Port {
     }
 }
 
+/// A loopback address that nothing else of this process listens on, and hardly anything of another
+/// one: for servers that want a port of a certain number.
+#[must_use]
+pub fn own_address() -> Ipv4Addr {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    // From 127.64.0.1 on, a block of 256 for each process.
+    const FIRST: u32 = 0x7f40_0001;
+    const BLOCKS: u32 = 0x4000;
+    let block = std::process::id() % BLOCKS;
+    Ipv4Addr::from_bits(FIRST + block * 256 + NEXT.fetch_add(1, Ordering::Relaxed) % 250)
+}
+
 fn first_ephemeral() -> u16 {
     fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()

@@ -336,7 +336,7 @@ impl Cluster {
     /// # Errors
     /// When the page cannot be got.
     pub async fn metric(&self, i: usize, name: &str) -> Result<Option<f64>, Error> {
-        let url = format!("{}/metrics", self.members[i].direct_url());
+        let url = format!("{}/metrics", self.members[i].metrics_url());
         let answer = async {
             tls::http_client(self.pki())?
                 .get(&url)

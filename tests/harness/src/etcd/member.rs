@@ -17,6 +17,24 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// Longer than any defragmentation or physical compaction of a test's file.
 const CALL: Duration = Duration::from_secs(120);
 
+/// Where etcd listens in a pod, and where it shows its metrics when that is apart.
+const CLIENT_PORT: u16 = 2379;
+const METRICS_PORT: u16 = 2381;
+
+/// Where a member is and what it is called, as in a pod: a loopback address of its own, on which it
+/// has the usual ports.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Its name in etcd's member list.
+    pub name: String,
+    /// Of this machine, see [`crate::own_address`].
+    pub address: Ipv4Addr,
+    /// The host in the URL that it tells clients; nobody need know the name. Absent: the address.
+    pub host: Option<String>,
+    /// Its metrics are in plain at port 2381, and not where the clients are.
+    pub metrics: bool,
+}
+
 /// What a client needs to talk to the members.
 #[derive(Clone)]
 pub(super) struct Access {
@@ -71,6 +89,7 @@ pub struct Member {
     client_port: Mutex<Port>,
     peer_port: Mutex<Port>,
     address: SocketAddr,
+    metrics_url: Option<String>,
     peer_url: String,
     data_dir: PathBuf,
     token: String,
@@ -92,6 +111,7 @@ impl Member {
             advertised_url: client_url.clone(),
             client_url,
             address,
+            metrics_url: None,
             peer_url: format!("http://127.0.0.1:{}", peer.number()),
             client_port: Mutex::new(client),
             peer_port: Mutex::new(peer),
@@ -108,6 +128,19 @@ impl Member {
     pub(super) fn put_behind(&mut self, proxy: TcpProxy, scheme: &str) {
         self.advertised_url = format!("{scheme}://{}", proxy.address());
         self.proxy = Some(proxy);
+    }
+
+    /// Moves the member to a place of its own.
+    pub(super) fn put_at(&mut self, place: &Place, scheme: &str) {
+        self.name.clone_from(&place.name);
+        self.address = SocketAddr::from((place.address, CLIENT_PORT));
+        self.client_url = format!("{scheme}://{}", self.address);
+        self.advertised_url = match &place.host {
+            Some(host) => format!("{scheme}://{host}:{CLIENT_PORT}"),
+            None => self.client_url.clone(),
+        };
+        let metrics = SocketAddr::from((place.address, METRICS_PORT));
+        self.metrics_url = place.metrics.then(|| format!("http://{metrics}"));
     }
 
     /// The name in etcd's member list.
@@ -142,6 +175,11 @@ impl Member {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its metrics are, without the path.
+    pub(super) fn metrics_url(&self) -> &str {
+        self.metrics_url.as_deref().unwrap_or(&self.client_url)
     }
 
     pub(super) fn peer_url(&self) -> &str {
@@ -192,6 +230,11 @@ impl Member {
         .into_iter()
         .flat_map(|(flag, value)| [OsString::from(flag), OsString::from(value)])
         .chain(["--data-dir".into(), self.data_dir.clone().into_os_string()])
+        .chain(
+            self.metrics_url
+                .iter()
+                .map(|url| format!("--listen-metrics-urls={url}").into()),
+        )
         .chain(common.iter().cloned())
         .collect();
         self.start_again(binary)

@@ -13,7 +13,7 @@ use crate::process::{scratch, while_ports_are_taken};
 use crate::{Error, EtcdVersion, Pki, TcpProxy, Tls, install_tls_provider};
 
 pub use cluster::Cluster;
-pub use member::{Member, MemberStatus, Sizes};
+pub use member::{Member, MemberStatus, Place, Sizes};
 
 use member::Access;
 
@@ -31,6 +31,7 @@ pub struct Etcd {
     server_names: Vec<String>,
     auth: Option<(String, String)>,
     proxied: bool,
+    places: Vec<Place>,
     args: Vec<OsString>,
 }
 
@@ -52,6 +53,7 @@ impl Etcd {
             server_names: ["localhost", "127.0.0.1"].map(str::to_owned).to_vec(),
             auth: None,
             proxied: false,
+            places: Vec::new(),
             args: Vec::new(),
         }
     }
@@ -102,6 +104,14 @@ impl Etcd {
     #[must_use]
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
+        self
+    }
+
+    /// One member at each of these places, and no others.
+    #[must_use]
+    pub fn places(mut self, places: impl IntoIterator<Item = Place>) -> Self {
+        self.places = places.into_iter().collect();
+        self.members = self.places.len();
         self
     }
 
@@ -175,6 +185,9 @@ impl Etcd {
         for index in 0..self.members {
             let mut member =
                 Member::reserve(&format!("m{index}"), scratch.path(), access.scheme())?;
+            if let Some(place) = self.places.get(index) {
+                member.put_at(place, access.scheme());
+            }
             if self.proxied {
                 member.put_behind(TcpProxy::start(member.address()).await?, access.scheme());
             }
