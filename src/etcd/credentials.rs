@@ -163,7 +163,7 @@ async fn tls(tls: &Tls, timeouts: Timeouts) -> Result<(TlsOptions, ClientConfig)
             let http = builder
                 .with_client_auth_cert(chain, parsed_key)
                 .map_err(|e| ConnectError::KeyMismatch {
-                    certificate,
+                    certificate: certificate.to_string(),
                     key,
                     detail: e.to_string(),
                 })?;

@@ -228,7 +228,7 @@ mod tests {
         );
         assert_eq!(
             (made.expected_voters, made.quota_bytes, made.metrics_urls),
-            (Some(3), Some(1 << 33), target.metrics_urls.clone())
+            (Some(3), Some(1 << 33), target.metrics_urls)
         );
     }
 

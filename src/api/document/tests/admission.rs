@@ -28,7 +28,9 @@ impl Admission {
     /// schema's types and bounds, the rules in CEL.
     fn refusals(&self, text: &str) -> Vec<String> {
         let document = serde_yaml::Deserializer::from_str(text).next().unwrap();
-        self.refusals_of(&serde::Deserialize::deserialize(document).unwrap())
+        let mut object = serde::Deserialize::deserialize(document).unwrap();
+        drop_nulls(&mut object);
+        self.refusals_of(&object)
     }
 
     fn refusals_of(&self, object: &Value) -> Vec<String> {
@@ -47,6 +49,18 @@ impl Admission {
             refusals.push(errors.to_string());
         }
         refusals
+    }
+}
+
+/// A field without a value is dropped before anything is checked.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 
@@ -82,8 +96,7 @@ fn bounds(path: &str, value: &Value, schema: &Value, refusals: &mut Vec<String>)
                     refusals.push(format!("{path}.{name}: required"));
                 }
             }
-            // A null is dropped before anything is checked.
-            for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+            for (name, value) in fields {
                 let path = format!("{path}.{name}");
                 let schema = match &schema["additionalProperties"] {
                     Value::Null => &schema["properties"][name],
@@ -167,12 +180,12 @@ fn what_is_valid_is_admitted() {
 fn what_only_validation_refuses() {
     let admission = Admission::new();
     let mut out = String::new();
-    let wraps: [(&str, Vec<(&str, String)>, fn(&str) -> String); 3] = [
-        ("policy", bad_policies(), policy),
+    let tables = [
+        ("policy", bad_policies(), policy as fn(&str) -> String),
         ("run", bad_runs(), run),
         ("target", bad_targets(), target),
     ];
-    for (kind, cases, wrap) in wraps {
+    for (kind, cases, wrap) in tables {
         for (name, changes) in cases {
             // Numbers that only this parser takes.
             let readable = !changes.contains("99999999999999999999");

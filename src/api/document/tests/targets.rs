@@ -160,3 +160,26 @@ fn labels_are_bounded() {
     assert_eq!(labels(&many(16)), "");
     assert!(labels(&many(17)).contains("17 labels are too many; give at most 16"));
 }
+
+/// Fields are only ever added: what an older release stored is read, and written as it was.
+#[test]
+fn what_an_older_release_wrote_still_reads() {
+    let stored = serde_json::json!({
+        "apiVersion": API_VERSION,
+        "kind": "EtcdTarget",
+        "metadata": { "name": "t" },
+        "spec": {
+            "endpoints": ["https://h:2379"],
+            "tls": { "caFile": "ca", "certFile": "c", "keyFile": "k" },
+            "auth": { "usernameFile": "u", "passwordFile": "p" },
+        },
+        "status": {
+            "clusterID": "1",
+            "voters": 3,
+            "members": [{ "memberID": "2", "name": "a" }],
+        },
+    });
+    let target: EtcdTarget = serde_json::from_value(stored.clone()).unwrap();
+    assert!(crate::api::validate::target(&target, Place::Standalone).is_ok());
+    assert_eq!(serde_json::to_value(&target).unwrap(), stored);
+}
