@@ -121,15 +121,16 @@ demo: setup-cargo setup-protoc ## watch a policy sweep a real etcd cluster, in a
 	@$(built)/debug/demo
 
 .PHONY: bench
-bench: setup-cargo setup-protoc ## measure sweeps against bare defragmentation, ROUNDS=3 times
-	@$(provision) etcd-3.6 & servers=$$!; \
+bench: setup-cargo setup-protoc ## measure sweeps against bare defragmentation, ROUNDS=3 times, and a controller with 10,000 policies
+	@$(provision) etcd-3.6 prometheus-3 kubernetes-1.34 & servers=$$!; \
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) build --locked --release -p defragd -p defragd-harness --bins; \
 	wait $$servers
 	@$(built)/release/bench $(ROUNDS)
+	@$(built)/release/bench controller
 
 .PHONY: crds
-crds: setup-cargo setup-protoc ## write docs/reference/crds.yaml again, from the Rust types
+crds: setup-cargo setup-protoc ## write the CRDs of docs/reference and of the chart again, from the Rust types
 	UPDATE_CRDS=1 $(CARGO) test --locked --quiet --lib crds
 
 .PHONY: clean

@@ -409,6 +409,27 @@ fn lint_gives_the_hosts_verdict() {
         "{code}: {stdout}"
     );
 
+    // What only one host can do is right without a word about the host.
+    let pods = TARGET.replace(
+        "endpoints: [\"http://127.0.0.1:2379\"]",
+        "podSelector: {matchLabels: {component: etcd}}",
+    );
+    let pods_only = tempfile::tempdir().expect("a folder");
+    let pods = write(&pods_only, "pods.yaml", &pods);
+    for (host, expected) in [(None, 0), (Some("kubernetes"), 0), (Some("standalone"), 1)] {
+        let mut args = vec!["lint", &pods];
+        args.extend(host.iter().flat_map(|host| ["--for", host]));
+        let (code, stdout, stderr) = run(&args);
+        assert_eq!(code, expected, "{host:?}: {stdout}{stderr}");
+        assert_eq!(
+            stdout.contains("spec.podSelector: it works in Kubernetes only"),
+            code == 1,
+            "{stdout}"
+        );
+    }
+    let (code, _, stderr) = run(&["lint", "--for", "nomad", &pods]);
+    assert!(code == 2 && stderr.contains("kubernetes"), "{stderr}");
+
     // A folder stands for its files; the same target in several of them is an error.
     let (code, stdout, stderr) = run(&["lint", &path_of(folder.path())]);
     assert!(code == 1 && stderr.starts_with("3 files: "), "{stderr}");

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 use serde_json::Value;
@@ -48,8 +48,10 @@ fn forbid_null(schema: &mut JSONSchemaProps) {
     for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
         forbid_null(property);
     }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        forbid_null(values);
+    }
     if let Some(items) = &mut schema.items {
-        use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
         match items {
             JSONSchemaPropsOrArray::Schema(item) => forbid_null(item),
             JSONSchemaPropsOrArray::Schemas(items) => items.iter_mut().for_each(forbid_null),
@@ -96,21 +98,25 @@ pub(super) fn spec_schemas() -> &'static [(String, Value)] {
 mod tests {
     use super::*;
 
-    const COPY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/crds.yaml");
+    /// For people, and for the chart.
+    const COPIES: [&str; 2] = ["docs/reference/crds.yaml", "charts/defragd/files/crds.yaml"];
 
-    /// `UPDATE_CRDS=1 cargo test crds` writes the copy anew.
+    /// `UPDATE_CRDS=1 cargo test crds` writes the copies anew.
     #[test]
-    fn the_committed_copy_is_what_the_types_say() {
+    fn the_committed_copies_are_what_the_types_say() {
         let generated = to_yaml().unwrap();
-        if std::env::var_os("UPDATE_CRDS").is_some() {
-            std::fs::create_dir_all(std::path::Path::new(COPY).parent().unwrap()).unwrap();
-            std::fs::write(COPY, &generated).unwrap();
+        for copy in COPIES {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(copy);
+            if std::env::var_os("UPDATE_CRDS").is_some() {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(&path, &generated).unwrap();
+            }
+            let committed = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                committed == generated,
+                "{copy} differs from the types; run `make crds`"
+            );
         }
-        let committed = std::fs::read_to_string(COPY).unwrap_or_default();
-        assert!(
-            committed == generated,
-            "docs/reference/crds.yaml differs from the types; run `UPDATE_CRDS=1 cargo test crds`"
-        );
     }
 
     /// Visits every schema below `schema`.
@@ -121,6 +127,9 @@ mod tests {
         }
         if schema["items"].is_object() {
             walk(&format!("{path}[]"), &schema["items"], visit);
+        }
+        if schema["additionalProperties"].is_object() {
+            walk(&format!("{path}[]"), &schema["additionalProperties"], visit);
         }
     }
 

@@ -9,9 +9,10 @@ use super::defrag::{LeaderModeSpec, RuleSpec, RunTemplate};
 use super::document::{Located, Object, Parsed};
 use super::policy::EtcdDefragPolicy;
 use super::target::EtcdTarget;
-use super::validate::{self, quoted};
+use super::validate::{self, Place, quoted};
 use crate::core::decide::{OnSilence, Policy};
 use crate::core::duration;
+use crate::core::key::ClusterKind;
 use crate::core::rule::Rule;
 use crate::core::run::RunSpec;
 use crate::core::signal::{PrometheusSignal, Signal};
@@ -65,9 +66,9 @@ impl fmt::Display for Finding {
 }
 
 /// Looks at all objects together. `sources` are the names in the administrator's
-/// file; without them, names of sources are not checked. Findings come file by
-/// file, and by line.
-pub fn lint(parsed: &Parsed, sources: Option<&[String]>) -> Vec<Finding> {
+/// file; without them, names of sources are not checked. `place` is where the
+/// objects are going to be used. Findings come file by file, and by line.
+pub fn lint(parsed: &Parsed, sources: Option<&[String]>, place: Place) -> Vec<Finding> {
     let mut findings: Vec<Finding> = parsed
         .errors
         .iter()
@@ -84,17 +85,17 @@ pub fn lint(parsed: &Parsed, sources: Option<&[String]>) -> Vec<Finding> {
             object,
             findings: Vec::new(),
         };
-        look.errors();
+        look.errors(place);
         look.cluster(&parsed.objects);
         match &object.value {
             Object::Target(target) => look.target(target),
             Object::Policy(spec) => {
-                if let Ok(policy) = validate::policy(spec) {
+                if let Ok(policy) = validate::policy(spec, place) {
                     look.policy(spec, &policy, sources);
                 }
             }
             Object::Run(spec) => {
-                if let Ok(run) = validate::run(spec) {
+                if let Ok(run) = validate::run(spec, place) {
                     look.run("spec", &spec.spec.run, &run);
                 }
             }
@@ -134,8 +135,8 @@ impl Look<'_> {
         self.say(Severity::Warning, path, message);
     }
 
-    fn errors(&mut self) {
-        for error in self.object.value.errors() {
+    fn errors(&mut self, place: Place) {
+        for error in self.object.value.errors(place) {
             self.say(
                 Severity::Error,
                 error.path,
@@ -144,13 +145,18 @@ impl Look<'_> {
         }
     }
 
-    /// The target may well live elsewhere: only a warning.
+    /// The target may well live elsewhere: only a warning. Other operators'
+    /// clusters always do.
     fn cluster(&mut self, objects: &[Located<Object>]) {
-        let name = match &self.object.value {
+        let cluster = match &self.object.value {
             Object::Target(_) => return,
-            Object::Policy(policy) => policy.spec.cluster_ref.name.as_str(),
-            Object::Run(run) => run.spec.cluster_ref.name.as_str(),
+            Object::Policy(policy) => &policy.spec.cluster_ref,
+            Object::Run(run) => &run.spec.cluster_ref,
         };
+        if cluster.cluster_kind() != Some(ClusterKind::EtcdTarget) {
+            return;
+        }
+        let name = cluster.name.as_str();
         let namespace = self.object.value.namespace();
         let key = ("EtcdTarget", namespace, name);
         if !name.is_empty() && !objects.iter().any(|o| o.value.key() == key) {
@@ -163,7 +169,7 @@ impl Look<'_> {
     }
 
     fn target(&mut self, target: &EtcdTarget) {
-        for (i, text) in target.spec.endpoints.iter().enumerate() {
+        for (i, text) in target.spec.endpoints.iter().flatten().enumerate() {
             let explicit = [":80", ":443"]
                 .iter()
                 .any(|port| text.trim_end_matches('/').ends_with(port));

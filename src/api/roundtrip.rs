@@ -241,7 +241,7 @@ fn state() -> impl Strategy<Value = ClusterState> {
     let times = (of(time()), of(time()), of(time()), of(time()), of(time()));
     let runs = (
         of(text()),
-        of(last_run),
+        (of(last_run), of(time())),
         prop::collection::vec(start, 0..4),
         prop::collection::vec(text(), 0..4),
     );
@@ -257,7 +257,8 @@ fn state() -> impl Strategy<Value = ClusterState> {
             next_eligible: times.4,
             fallback_active: levels.2,
             active_run: runs.0,
-            last_run: runs.1,
+            last_run: runs.1.0,
+            last_success: runs.1.1,
             run_starts: runs.2,
             accounted: runs.3,
             backoff_level: levels.0,

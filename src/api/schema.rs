@@ -33,6 +33,47 @@ pub(super) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
+/// The name of an object by RFC 1123, as `Check::name` reads it.
+pub(super) fn object_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 253,
+        "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    })
+}
+
+/// Most labels of a selector.
+pub(super) const MAX_LABELS: usize = 16;
+/// Longest key of a label: a prefix of 253, a slash, a name of 63.
+const MAX_LABEL_KEY: usize = 253 + 1 + 63;
+/// Longest value of a label.
+pub(super) const MAX_LABEL_VALUE: usize = 63;
+
+/// Labels to select by. A schema cannot speak about keys; see [`label_keys`].
+pub(super) fn labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": MAX_LABELS,
+        "additionalProperties": {
+            "type": "string",
+            "maxLength": MAX_LABEL_VALUE,
+            "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+        },
+    })
+}
+
+/// What can be said in CEL about the keys of labels: to match them against a
+/// pattern costs more than the API server allows, because it takes a key to be
+/// of any length. Validation says the rest.
+pub(super) fn label_keys() -> Rule {
+    Rule::new(format!(
+        "self.all(key, size(key) >= 1 && size(key) <= {MAX_LABEL_KEY})"
+    ))
+    .message("the key of a label has 1 to 317 characters")
+}
+
 /// The texts that `Percent::parse` reads.
 pub(super) const PERCENT: &str = "^[1-9][0-9]?%$";
 

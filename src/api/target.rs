@@ -8,6 +8,8 @@
     reason = "kube's derive repeats each public struct inside a function"
 )]
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -18,7 +20,11 @@ use super::defrag::MemberRole;
 use super::scalar::IntOrString;
 use super::schema;
 use crate::core::reason::Reason;
+use crate::core::target::Scheme;
 use crate::core::view::Observation;
+
+/// More URLs than the largest cluster has members; the schema says the same.
+pub(super) const MAX_URLS: usize = 64;
 
 /// Where an etcd cluster is and how to reach it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -31,7 +37,12 @@ use crate::core::view::Observation;
     derive = "PartialEq",
     category = "defragd",
     doc = "Where an etcd cluster is and how to reach it.",
-    printcolumn(name = "Members", type_ = "integer", json_path = ".status.voters"),
+    printcolumn(
+        name = "Members",
+        type_ = "integer",
+        json_path = ".status.voters",
+        description = "members that vote"
+    ),
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -40,27 +51,60 @@ use crate::core::view::Observation;
     printcolumn(
         name = "Reason",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason",
-        priority = 1
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
     ),
     printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Cluster ID",
+        type_ = "string",
+        json_path = ".status.clusterID",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].message",
+        priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.endpoints.all(url, url.startsWith('https://') == has(self.tls))")
-    .message("https endpoints need tls, http endpoints must not have it"))]
+#[x_kube(validation = Rule::new("has(self.endpoints) != has(self.podSelector)")
+    .message("exactly one of endpoints and podSelector is needed: remove one, or add one"))]
+#[x_kube(validation = Rule::new(
+        "!has(self.endpoints) || self.endpoints.all(url, url.startsWith('https://') == has(self.tls))"
+    ).message("https endpoints need tls, http endpoints must not have it"))]
+#[x_kube(validation = Rule::new(
+        "!has(self.podSelector) \
+         || (has(self.podSelector.scheme) && self.podSelector.scheme == 'https') == has(self.tls)"
+    ).message("podSelector.scheme: https needs tls, and with tls the scheme must be https"))]
+#[x_kube(validation = Rule::new(
+        "!has(self.metricsURLs) || has(self.tls) || self.metricsURLs.all(url, !url.startsWith('https://'))"
+    ).message("https metricsURLs need tls"))]
+#[x_kube(validation = Rule::new(
+        "!has(self.podSelector) || ((!has(self.tls) || has(self.tls.secretRef)) \
+         && (!has(self.auth) || has(self.auth.secretRef)))"
+    ).message("podSelector needs secretRef in tls and auth: pods are found in Kubernetes, files are read in standalone"))]
+#[x_kube(validation = Rule::new(
+        "!has(self.tls) || !has(self.auth) || has(self.tls.secretRef) == has(self.auth.secretRef)"
+    ).message("tls and auth must both use secretRef (Kubernetes) or both use files (standalone)"))]
 pub struct EtcdTargetSpec {
     /// Client URLs of the members, with scheme and port. One is enough to find
     /// the others; give all of them where the advertised URLs do not work from
-    /// here.
+    /// here. This or `podSelector`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 64),
         inner(length(max = 2048), regex(pattern = "^https?://"))
     )]
-    pub endpoints: Vec<String>,
+    pub endpoints: Option<Vec<String>>,
+    /// The members' pods, such as the static pods of kubeadm. Only in
+    /// Kubernetes. This or `endpoints`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_selector: Option<PodSelector>,
     /// How many voters the cluster must have. Absent: as many as the member
     /// list names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,21 +129,76 @@ pub struct EtcdTargetSpec {
     pub metrics_urls: Vec<String>,
 }
 
-/// Files with certificates in PEM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+/// Pods in the target's own namespace, one a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+pub struct PodSelector {
+    /// Labels that every pod of the cluster carries, and no other pod.
+    #[schemars(schema_with = "schema::labels")]
+    #[x_kube(validation = schema::label_keys())]
+    pub match_labels: BTreeMap<String, String>,
+    /// The pods' client port, 1 to 65535. Absent: 2379.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65_535))]
+    pub port: Option<i64>,
+    /// How the port is spoken to. Absent: http. https needs `tls`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<SchemeSpec>,
+}
+
+/// How a member's client port is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemeSpec {
+    Http,
+    Https,
+}
+
+impl From<SchemeSpec> for Scheme {
+    fn from(scheme: SchemeSpec) -> Self {
+        match scheme {
+            SchemeSpec::Http => Scheme::Http,
+            SchemeSpec::Https => Scheme::Https,
+        }
+    }
+}
+
+/// A Secret in the namespace of the object that names it. There is no way to
+/// name one of another namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRef {
+    /// The Secret's name.
+    #[schemars(schema_with = "schema::object_name")]
+    pub name: String,
+}
+
+/// Certificates in PEM: from a Secret in Kubernetes, from files in standalone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.secretRef) != has(self.caFile)")
+    .message("exactly one of secretRef (Kubernetes) and caFile (standalone) is needed"))]
+#[x_kube(validation = Rule::new("!has(self.secretRef) || !(has(self.certFile) || has(self.keyFile))")
+    .message("secretRef excludes certFile and keyFile: put both into the Secret as tls.crt and tls.key"))]
 #[x_kube(validation = Rule::new("has(self.certFile) == has(self.keyFile)")
     .message("certFile and keyFile go together"))]
 pub struct TargetTls {
+    /// A Secret with the authority in `ca.crt` and, for a client certificate,
+    /// `tls.crt` and `tls.key`. Only in Kubernetes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
     /// The authority that signed the servers' certificates. The machine's own
-    /// authorities are not used.
+    /// authorities are not used. Only in standalone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
-    pub ca_file: String,
-    /// The client certificate.
+    pub ca_file: Option<String>,
+    /// The client certificate. Only in standalone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub cert_file: Option<String>,
-    /// The client certificate's key.
+    /// The client certificate's key. Only in standalone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub key_file: Option<String>,
@@ -110,16 +209,27 @@ pub struct TargetTls {
     pub server_name: Option<String>,
 }
 
-/// Files with the user's name and password.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+/// The user's name and password: from a Secret in Kubernetes, from files in
+/// standalone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.secretRef) != (has(self.usernameFile) || has(self.passwordFile))")
+    .message("exactly one of secretRef (Kubernetes) and usernameFile with passwordFile (standalone) is needed"))]
+#[x_kube(validation = Rule::new("has(self.usernameFile) == has(self.passwordFile)")
+    .message("usernameFile and passwordFile go together"))]
 pub struct TargetAuth {
-    /// Holds the user's name.
+    /// A Secret of the type kubernetes.io/basic-auth, with `username` and
+    /// `password`. Only in Kubernetes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+    /// Holds the user's name. Only in standalone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
-    pub username_file: String,
-    /// Holds the password.
+    pub username_file: Option<String>,
+    /// Holds the password. Only in standalone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
-    pub password_file: String,
+    pub password_file: Option<String>,
 }
 
 /// The cluster as it was last seen.
@@ -132,6 +242,11 @@ pub struct EtcdTargetStatus {
     /// The cluster's id, in hexadecimal.
     #[serde(default, rename = "clusterID", skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
+    /// Client URLs of the pods that `podSelector` found. Absent with `endpoints`,
+    /// which say it themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub endpoints: Vec<String>,
     /// Members that vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::int32")]
@@ -167,6 +282,14 @@ pub struct TargetMember {
 }
 
 impl EtcdTargetStatus {
+    /// With the client URLs that `podSelector` led to, as many as a status holds.
+    /// None, when the target gives its endpoints itself.
+    #[must_use]
+    pub fn with_endpoints(mut self, found: impl IntoIterator<Item = String>) -> Self {
+        self.endpoints = found.into_iter().take(MAX_URLS).collect();
+        self
+    }
+
     /// What is shown of an observation. When the members could not be read, the
     /// last known ones stay, and `Ready` says why.
     pub fn from_observation(

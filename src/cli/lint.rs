@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{CliError, Exit, output};
 use crate::api::document::{self, MAX_FILE, Parsed};
 use crate::api::lint::{Finding, Severity, lint};
+use crate::api::validate::Place;
 use crate::hosts::config::Config;
 use crate::signals::config::SourceConfig;
 use crate::signals::prometheus::PrometheusSource;
@@ -22,13 +23,31 @@ enum Format {
     Json,
 }
 
+/// Where the objects are going to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Host {
+    /// defragd controller: pods, Secrets and other operators' clusters, no files
+    Kubernetes,
+    /// defragd standalone: files, nothing of Kubernetes
+    Standalone,
+}
+
+impl From<Host> for Place {
+    fn from(host: Host) -> Self {
+        match host {
+            Host::Kubernetes => Place::Kubernetes,
+            Host::Standalone => Place::Standalone,
+        }
+    }
+}
+
 /// Checks manifests as the hosts do, and says what they accept but was hardly meant
 ///
 /// Exits with 1 when there is an error; warnings alone do not count.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  defragd lint --config defragd.yaml objects/")]
+  defragd lint --for standalone --config defragd.yaml objects/")]
 pub(super) struct Args {
     /// Files, or folders whose *.yaml, *.yml and *.json files are meant
     #[arg(value_name = "FILE", required = true)]
@@ -37,6 +56,10 @@ pub(super) struct Args {
     /// The administrator's file; with it, names of sources are checked too
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// The host that the files are for; without it, what one of the two takes is right
+    #[arg(long = "for", value_name = "HOST", value_enum)]
+    host: Option<Host>,
 
     /// How the findings are written to standard output
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
@@ -52,12 +75,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         sources = Some(names.collect());
         findings.extend(files_of_sources(path, config.sources));
     }
+    let place = args.host.map_or(Place::Anywhere, Place::from);
     let files = files(&args.files)?;
     let mut parsed = Parsed::default();
     for file in &files {
         parsed.merge(document::parse(file, &read(file)?));
     }
-    findings.extend(lint(&parsed, sources.as_deref()));
+    findings.extend(lint(&parsed, sources.as_deref(), place));
     match args.output {
         Format::Text => {
             let lines: String = findings

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod completions;
+mod controller;
 mod crds;
 mod lint;
 mod output;
@@ -79,6 +80,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Sweep(Box<sweep::Args>),
+    Controller(controller::Args),
     Standalone(standalone::Args),
     Status(status::Args),
     Lint(lint::Args),
@@ -99,6 +101,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Sweep(args) => on_runtime(sweep::run(*args)),
+        Command::Controller(args) => on_runtime(controller::run(args)),
         Command::Standalone(args) => on_runtime(standalone::run(args)),
         Command::Status(args) => status::run(&args),
         Command::Lint(args) => lint::run(&args),

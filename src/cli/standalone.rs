@@ -3,10 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use tokio_util::sync::CancellationToken;
-
-use super::signals::Signals;
-use super::{CliError, Exit, output};
+use super::signals::until_signalled;
+use super::{CliError, Exit};
 use crate::hosts::config::Config;
 use crate::hosts::standalone;
 use crate::telemetry::logs;
@@ -57,27 +55,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
     let level = log_level.as_deref().unwrap_or(&config.log.level);
     logs::init(config.log.format, level)
         .map_err(|e| CliError::Usage(format!("--log-level: {e}")))?;
-    let mut signals = Signals::listen().map_err(CliError::Start)?;
-    let shutdown = CancellationToken::new();
-    let host = standalone::run(config, objects, state, listen, shutdown.clone());
-    tokio::pin!(host);
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut host => return match ended {
-                Ok(()) => Ok(Exit::Done),
-                Err(error) => Err(CliError::Failed(error.to_string())),
-            },
-            () = signals.next() => {
-                if shutdown.is_cancelled() {
-                    output::say(
-                        "aborted: what is under way goes on in etcd; its intent is recorded, and the next start \
-                         observes what became of it",
-                    );
-                    return Ok(Exit::Interrupted);
-                }
-                shutdown.cancel();
-            }
-        }
-    }
+    until_signalled(|shutdown| async move {
+        standalone::run(config, objects, state, listen, shutdown)
+            .await
+            .map_err(|error| CliError::Failed(error.to_string()))
+    })
+    .await
 }

@@ -415,6 +415,7 @@ mod tests {
                 outcome: RunOutcome::Complete,
                 reason: Reason::SweepComplete.as_str().to_owned(),
                 reclaimed_bytes: Some(3 << 20),
+                reclaimed: None,
                 finished_at: at(10),
                 own: false,
                 touched: true,

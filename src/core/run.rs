@@ -206,6 +206,32 @@ impl RunRecord {
             || self.compaction.as_ref().is_some_and(|c| c.attempts > 0)
     }
 
+    /// True when both are the same once stored: what need not survive is not looked at.
+    pub fn is_stored_as(&self, other: &RunRecord) -> bool {
+        let RunRecord {
+            phase,
+            started_at,
+            deadline,
+            completed_at,
+            cluster_id,
+            members,
+            compaction,
+            transfers,
+            disarms,
+            gate,
+            stopping,
+            result,
+            warnings,
+            transient: _,
+        } = other;
+        (self.phase, self.started_at, self.deadline) == (*phase, *started_at, *deadline)
+            && (self.completed_at, self.cluster_id) == (*completed_at, *cluster_id)
+            && (&self.members, &self.compaction) == (members, compaction)
+            && (&self.transfers, &self.disarms) == (transfers, disarms)
+            && (&self.gate, &self.stopping, &self.result) == (gate, stopping, result)
+            && self.warnings == *warnings
+    }
+
     pub fn member_mut(&mut self, id: MemberId) -> Option<&mut MemberRecord> {
         self.members.iter_mut().find(|m| m.id == id)
     }

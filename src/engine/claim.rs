@@ -69,6 +69,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::core::key::ClusterKey;
     use crate::core::run::{RunRecord, RunSpec};
 
     fn run(name: &str, began: Option<i64>, cluster: Option<u64>) -> Arc<RunView> {
@@ -79,7 +80,7 @@ mod tests {
         Arc::new(RunView {
             key: key(name),
             generation: 1,
-            cluster: key("target"),
+            cluster: ClusterKey::target(key("target")),
             owner: None,
             created_at: Timestamp::UNIX_EPOCH,
             spec: Ok(Arc::new(RunSpec::default())),

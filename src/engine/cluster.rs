@@ -6,33 +6,33 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::host::{ObjectKey, TargetView};
+use super::host::{ClusterKey, Host};
 use crate::core::reason::Reason;
 use crate::core::run::{ActResult, Note};
 use crate::core::sweep::Act;
 use crate::core::view::{ClusterId, Observation, Trouble};
-use crate::etcd::{CallError, CallErrorKind, ClusterClient, Connection};
+use crate::etcd::{CallError, CallErrorKind, ClusterClient, Connection, Guard};
 
 /// How long a compaction may take to become physical on the member asked.
 const COMPACTION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// How the cluster is reached, or why nobody can say.
-pub(super) fn connection(
-    targets: &[Arc<TargetView>],
-    cluster: &ObjectKey,
-) -> Result<Arc<Connection>, Note> {
-    let Some(target) = targets.iter().find(|target| target.key == *cluster) else {
-        return Err(Note::new(
+pub(super) fn connection<H: Host>(host: &H, cluster: &ClusterKey) -> Result<Arc<Connection>, Note> {
+    match host.target(cluster) {
+        Some(target) => target.spec.clone().map_err(|note| {
+            let message = format!(
+                "{} {}: {}",
+                cluster.kind.kind(),
+                cluster.object,
+                note.message
+            );
+            Note::new(note.reason, message)
+        }),
+        None => Err(Note::new(
             Reason::ClusterNotFound,
-            format!("there is no EtcdTarget {cluster}"),
-        ));
-    };
-    target.spec.clone().map_err(|errors| {
-        Note::new(
-            Reason::InvalidSpec,
-            format!("EtcdTarget {cluster} is not valid: {errors}"),
-        )
-    })
+            format!("there is no {} {}", cluster.kind.kind(), cluster.object),
+        )),
+    }
 }
 
 /// A cluster as one run or one probe sees it. Certificates and passwords are
@@ -55,11 +55,13 @@ impl Link {
         if self.client.is_none() {
             match ClusterClient::connect(self.connection.clone()).await {
                 Ok(client) => self.client = Some(client),
-                Err(error) => return self.unreachable(now, error.to_string()),
+                Err(error) => {
+                    return self.unreachable(now, error.reason(), error.to_string());
+                }
             }
         }
         let Some(client) = &self.client else {
-            return self.unreachable(now, "not connected".to_owned());
+            return self.unreachable(now, Reason::EndpointUnusable, "not connected".to_owned());
         };
         let seen = client.observe(now).await;
         if let Err(trouble) = &seen.members
@@ -74,11 +76,8 @@ impl Link {
         seen
     }
 
-    fn unreachable(&self, at: Timestamp, message: String) -> Observation {
-        let trouble = Trouble {
-            reason: Reason::EndpointUnusable,
-            message,
-        };
+    fn unreachable(&self, at: Timestamp, reason: Reason, message: String) -> Observation {
+        let trouble = Trouble { reason, message };
         Observation {
             at,
             members: Err(trouble.clone()),
@@ -88,14 +87,15 @@ impl Link {
         }
     }
 
-    /// Makes one mutating call, once.
-    pub async fn act(&self, cluster: Option<ClusterId>, act: &Act) -> ActResult {
+    /// Makes one mutating call, once, if `guard` agrees at the last moment.
+    pub async fn act(&self, cluster: Option<ClusterId>, act: &Act, guard: &Guard) -> ActResult {
         let (Some(client), Some(cluster)) = (&self.client, cluster) else {
             return ActResult::NotSent(Note::new(
                 Reason::ClusterIdMismatch,
                 "the cluster's id is not known yet",
             ));
         };
+        let client = client.guarded(guard.clone());
         let result = match act {
             Act::Defragment { member, timeout } => {
                 client

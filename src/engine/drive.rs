@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::reason::Reason;
-use crate::core::run::{Note, Phase, RunRecord, RunSpec};
+use crate::core::run::{ActResult, Note, Phase, RunRecord, RunSpec};
 use crate::core::sweep::{self, Control, Next, Step};
-use crate::etcd::Connection;
+use crate::etcd::{Connection, Guard};
 
 use super::cluster::Link;
 use super::host::HostError;
@@ -38,11 +38,27 @@ pub struct Orders {
 pub trait Recorder: Send {
     /// Stores the record before the step is carried out. When this fails the
     /// step is not carried out.
+    ///
+    /// # Errors
+    /// `WriteConflict` when what is stored is not what was stored here last, and
+    /// `RunVanished` when nothing is: then this record counts no more. Whatever
+    /// else is wrong is tried again.
     fn record(
         &mut self,
         record: &RunRecord,
         step: &Step,
     ) -> impl Future<Output = Result<(), HostError>> + Send;
+
+    /// Whether a call may leave at this instant: asked after its intent was
+    /// stored, right before it is made.
+    ///
+    /// # Errors
+    /// Why not. The call is not made.
+    fn permit(&self) -> Result<(), HostError>;
+
+    /// [`Recorder::permit`], to be asked once more at the last moment: before a
+    /// call leaves, the member's identity is made sure of, which can take seconds.
+    fn guard(&self) -> Guard;
 }
 
 /// How driving ended.
@@ -52,6 +68,9 @@ pub enum Driven {
     Finished(RunRecord),
     /// The process is to stop; the run goes on at its next start.
     ShutDown(RunRecord),
+    /// Somebody else changed what is stored, or took it away: what was known
+    /// here is worth nothing any more, and was not acted upon.
+    Superseded(HostError),
 }
 
 /// Drives a run until it is over. Must be called only while the run holds the
@@ -63,10 +82,20 @@ pub async fn drive<R: Recorder>(
     shutdown: &CancellationToken,
 ) -> Driven {
     let mut record = sweep::resume(record);
-    let mut said: Option<Reason> = None;
+    let mut told = Told::default();
     let mut connection = orders.borrow().connection.clone();
     let mut link = Link::new((*connection).clone());
+    let guard = recorder.guard();
     loop {
+        if shutdown.is_cancelled() {
+            return Driven::ShutDown(record);
+        }
+        if let Err(error) = recorder.permit() {
+            // Whoever may act looks after the cluster; asking it twice helps nobody.
+            told.trouble(&error);
+            pause(RECORD_PAUSE, &mut orders, shutdown).await;
+            continue;
+        }
         let Orders {
             connection: wanted,
             spec,
@@ -85,26 +114,38 @@ pub async fn drive<R: Recorder>(
         };
         let Next { record: next, step } = sweep::next(&spec, record.clone(), &seen, &control);
         if let Err(error) = recorder.record(&next, &step).await {
-            if error.reason != Reason::Queued {
-                tracing::error!(reason = %error.reason, %error, "unable to store the run, nothing is done");
-            } else if said != Some(error.reason) {
-                said = Some(error.reason);
-                tracing::info!(reason = %error.reason, "{error}");
+            if matches!(error.reason, Reason::WriteConflict | Reason::RunVanished) {
+                return Driven::Superseded(error);
             }
+            told.trouble(&error);
             record.transient = next.transient;
             pause(RECORD_PAUSE, &mut orders, shutdown).await;
             continue;
         }
-        record = next;
+        let before = std::mem::replace(&mut record, next);
         match step {
             Step::Finish => return Driven::Finished(record),
             Step::Act(act) => {
-                said = None;
+                if let Err(error) = recorder.permit() {
+                    // Nothing may be written now either: another replica may be at it. If
+                    // the intent still stands there when we may act again, nobody sent it.
+                    told.trouble(&error);
+                    record = sweep::withdraw(record, &before, &act);
+                    pause(RECORD_PAUSE, &mut orders, shutdown).await;
+                    continue;
+                }
+                told = Told::default();
                 tracing::info!(?act, "next step");
                 let result = tokio::select! {
-                    result = link.act(record.cluster_id, &act) => result,
+                    result = link.act(record.cluster_id, &act, &guard) => result,
                     () = patience_ends(shutdown) => return Driven::ShutDown(record),
                 };
+                if matches!(&result, ActResult::NotSent(note) if note.reason == Reason::NotLeading)
+                {
+                    record = sweep::withdraw(record, &before, &act);
+                    pause(RECORD_PAUSE, &mut orders, shutdown).await;
+                    continue;
+                }
                 record = sweep::conclude(record, &act, &result, now());
                 if shutdown.is_cancelled() {
                     record_answer(&record, recorder).await;
@@ -112,14 +153,35 @@ pub async fn drive<R: Recorder>(
                 }
             }
             Step::Observe { after, note } | Step::Hold { after, note } => {
-                if said != Some(note.reason) {
-                    said = Some(note.reason);
-                    let waiting = record.phase == Phase::Pending;
-                    tracing::info!(reason = %note.reason, waiting, "{}", note.message);
-                }
+                told.waiting(&note, record.phase == Phase::Pending);
                 pause(after.unsigned_abs(), &mut orders, shutdown).await;
             }
         }
+    }
+}
+
+/// What the log has been told last, so that each wait stands there once.
+#[derive(Default)]
+struct Told(Option<Reason>);
+
+impl Told {
+    fn trouble(&mut self, error: &HostError) {
+        let reason = error.reason;
+        match reason {
+            Reason::Queued | Reason::NotLeading if self.0 == Some(reason) => {}
+            Reason::Queued | Reason::NotLeading => tracing::info!(reason = %reason, "{error}"),
+            _ => {
+                tracing::error!(reason = %reason, %error, "unable to store the run, nothing is done");
+            }
+        }
+        self.0 = Some(reason);
+    }
+
+    fn waiting(&mut self, note: &Note, pending: bool) {
+        if self.0 != Some(note.reason) {
+            tracing::info!(reason = %note.reason, waiting = pending, "{}", note.message);
+        }
+        self.0 = Some(note.reason);
     }
 }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::core::decide::{ClusterState, Policy};
-pub use crate::core::key::ObjectKey;
+pub use crate::core::key::{ClusterKey, ObjectKey};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord, RunSpec};
 use crate::core::view::{ClusterId, Observation};
@@ -21,7 +21,7 @@ pub struct PolicyView {
     pub uid: String,
     /// Grows with each change of the spec.
     pub generation: i64,
-    pub cluster: ObjectKey,
+    pub cluster: ClusterKey,
     /// The validated spec, or every error in one text.
     pub spec: Result<Arc<Policy>, String>,
     pub state: ClusterState,
@@ -32,7 +32,7 @@ pub struct PolicyView {
 pub struct RunView {
     pub key: ObjectKey,
     pub generation: i64,
-    pub cluster: ObjectKey,
+    pub cluster: ClusterKey,
     /// The policy that made it; `None` for a hand-made run.
     pub owner: Option<ObjectKey>,
     pub created_at: Timestamp,
@@ -45,19 +45,28 @@ pub struct RunView {
     pub removable: bool,
 }
 
-/// A target as stored.
+/// A cluster as it is described: by a target of ours, or by another operator's object.
 #[derive(Clone, Debug)]
 pub struct TargetView {
-    pub key: ObjectKey,
+    pub key: ClusterKey,
+    /// Of the object, for `observedGeneration`; 0 where it is not known.
     pub generation: i64,
-    pub spec: Result<Arc<Connection>, String>,
+    /// Changes whenever `spec`, `cluster_id` or `busy` did.
+    pub version: u64,
+    /// How it is reached, or why nobody can say.
+    pub spec: Result<Arc<Connection>, Note>,
     /// As last recorded. Two targets with one id are one cluster.
     pub cluster_id: Option<ClusterId>,
+    /// The cluster's own operator is changing it, which this describes: no run touches it
+    /// meanwhile, and one that has begun pauses between two members.
+    pub busy: Option<Note>,
 }
 
 /// What the engine reports of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyReport {
+    /// Of the policy that was evaluated; another one may have its name by now.
+    pub uid: String,
     pub generation: i64,
     pub state: ClusterState,
     /// `Accepted`, or why the policy cannot be evaluated as it stands.
@@ -106,12 +115,12 @@ pub struct Event {
 pub enum About {
     Policy(ObjectKey),
     Run(ObjectKey),
-    Target(ObjectKey),
+    Target(ClusterKey),
 }
 
 /// The host could not do what it was asked. The engine waits and asks again;
 /// nothing that should have been recorded first is done meanwhile.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct HostError {
     pub reason: Reason,
@@ -120,12 +129,24 @@ pub struct HostError {
 
 /// Where objects live.
 ///
-/// Reads come from memory and are cheap. Every write returns only when it is
-/// durable; a write that changes nothing is not carried out.
+/// Reads are look-ups in memory; only the `*_keys` and [`Host::runs`] take time that grows with
+/// the number of objects. Every write returns only when it is durable and the next read shows
+/// it; a write that changes nothing is not carried out. A receiver of changes is told after the
+/// read that shows the change.
 pub trait Host: Send + Sync + 'static {
-    fn policies(&self) -> Vec<Arc<PolicyView>>;
+    fn policy_keys(&self) -> Vec<ObjectKey>;
 
-    fn targets(&self) -> Vec<Arc<TargetView>>;
+    fn policy(&self, key: &ObjectKey) -> Option<Arc<PolicyView>>;
+
+    fn cluster_keys(&self) -> Vec<ClusterKey>;
+
+    fn target(&self, key: &ClusterKey) -> Option<Arc<TargetView>>;
+
+    /// One run.
+    ///
+    /// # Errors
+    /// As [`Host::runs`].
+    fn run(&self, key: &ObjectKey) -> Result<Option<Arc<RunView>>, HostError>;
 
     /// Every stored run.
     ///
@@ -133,11 +154,46 @@ pub trait Host: Send + Sync + 'static {
     /// When any run cannot be read: then nobody can say what goes on.
     fn runs(&self) -> Result<Vec<Arc<RunView>>, HostError>;
 
-    /// Changes whenever an object did.
+    /// The runs that have not ended.
+    ///
+    /// # Errors
+    /// As [`Host::runs`].
+    fn unfinished_runs(&self) -> Result<Vec<Arc<RunView>>, HostError>;
+
+    /// The runs on the cluster, also those that name it by another target, and those that were
+    /// seen to work on the cluster of this id.
+    ///
+    /// # Errors
+    /// As [`Host::runs`].
+    fn runs_on(&self, cluster: &ClusterKey) -> Result<Vec<Arc<RunView>>, HostError>;
+
+    /// The policies on the cluster, also those that name it by another target.
+    fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>>;
+
+    /// Runs that policies made lately and that neither a run nor a policy tells of any more.
+    fn forgotten_runs(&self) -> Vec<(ObjectKey, Timestamp)> {
+        Vec::new()
+    }
+
+    /// Changes when objects appear or vanish, and when one needs a worker or no longer does.
     fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Changes when anything about the cluster did, under any of its names: its target, the
+    /// specs of its policies, how far its runs are.
+    fn changes_on(&self, cluster: &ClusterKey) -> watch::Receiver<u64>;
+
+    /// Whether this process may act at this instant.
+    ///
+    /// # Errors
+    /// `NotLeading`: another replica may be at work.
+    fn permit(&self) -> Result<(), HostError>;
 
     fn create_run(&self, run: NewRun) -> impl Future<Output = Result<Created, HostError>> + Send;
 
+    /// Stores what is recorded of a run.
+    ///
+    /// # Errors
+    /// `WriteConflict` when somebody else changed it, `RunVanished` when it is gone.
     fn record_run(
         &self,
         key: &ObjectKey,
@@ -153,7 +209,7 @@ pub trait Host: Send + Sync + 'static {
 
     fn record_target(
         &self,
-        key: &ObjectKey,
+        key: &ClusterKey,
         report: &TargetReport,
     ) -> impl Future<Output = Result<(), HostError>> + Send;
 

@@ -6,16 +6,20 @@
 
 mod claim;
 mod cluster;
+mod create;
 pub mod drive;
 pub mod host;
 mod policy;
+mod record;
 mod run;
 mod supervise;
 mod target;
+mod tidy;
+mod turn;
 
 pub use cluster::Link;
 pub use host::*;
-pub use supervise::Engine;
+pub use supervise::{Engine, Limits};
 
 use jiff::Timestamp;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
-    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, created, decide,
-    wants_fallback, wants_sample_age,
+    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
+    created, decide, wants_fallback, wants_sample_age,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
@@ -19,13 +19,13 @@ use crate::core::view::Observation;
 use crate::core::{probe, tick};
 use crate::etcd::Connection;
 use crate::signals::Sources;
+use crate::telemetry::Evaluated;
 
 use super::cluster::{Link, connection};
-use super::host::{
-    About, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView, RunView,
-};
+use super::create::{Creating, Made};
+use super::host::{About, ClusterKey, Event, Host, HostError, ObjectKey, PolicyReport, PolicyView};
 use super::now;
-use super::run::{Shared, same_cluster, summary};
+use super::run::{Shared, summary};
 
 /// How often a question is asked again that only a changed configuration can mend.
 const CONFIGURATION_PAUSE: SignedDuration = SignedDuration::from_mins(5);
@@ -34,55 +34,104 @@ const CONFIGURATION_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 pub(super) struct PolicyShared<H> {
     pub(super) base: Shared<H>,
     pub(super) sources: Arc<Sources>,
-    /// Held from the last look at the runs until the new one is stored, so that
-    /// two policies never decide on the same emptiness.
-    pub(super) creating: Arc<Mutex<()>>,
+    pub(super) creating: Creating,
+}
+
+/// Pause before an evaluation that could not be recorded is tried again.
+const RETRY: SignedDuration = SignedDuration::from_secs(5);
+
+/// Longest wait of a policy that appears in a crowd.
+const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
+
+/// When a policy is looked at for the first time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum First {
+    /// At once, with the others that appeared at this moment: equal questions are
+    /// asked once.
+    At(Timestamp),
+    /// Too many appeared at this moment: at a tick of its question, so that the
+    /// sources are asked no more than ever after.
+    InCrowd,
 }
 
 /// Works on one policy until it is gone or the process stops.
 pub(super) async fn work<H: Host>(
     shared: Arc<PolicyShared<H>>,
     key: ObjectKey,
+    first: First,
     shutdown: CancellationToken,
 ) {
-    let mut changes = shared.base.host.changes();
-    let mut asked_at = now();
-    loop {
-        changes.mark_unchanged();
-        let host = &*shared.base.host;
-        let Some(view) = host.policies().into_iter().find(|p| p.key == key) else {
-            return;
+    let _series = shared.base.telemetry.policy_series(&key);
+    let host = &*shared.base.host;
+    let mut asked_at = match first {
+        First::At(moment) => moment,
+        First::InCrowd => {
+            let tick = host.policy(&key).map_or_else(now, |view| crowd_tick(&view));
+            tokio::select! {
+                () = tokio::time::sleep(tick.duration_since(now()).unsigned_abs()) => {}
+                () = shutdown.cancelled() => {}
+            }
+            now()
+        }
+    };
+    while let Some(named) = host.policy(&key)
+        && !shutdown.is_cancelled()
+    {
+        let mut changes = host.changes_on(&named.cluster);
+        // Read once it would be told of a change.
+        let Some(view) = host
+            .policy(&key)
+            .filter(|view| view.cluster == named.cluster)
+        else {
+            continue;
         };
         let before = fingerprint(host, &view);
-        let due = match evaluate(&shared, &view, asked_at, &shutdown).await {
+        // Most of the time nothing is evaluated, and then this needs no room.
+        let due = match Box::pin(evaluate(&shared, &view, asked_at, &shutdown)).await {
             Ok(due) => due,
             Err(error) => {
-                shared.base.telemetry.error("policy");
-                tracing::error!(policy = %key, reason = %error.reason, %error, "unable to evaluate");
-                Some(now() + SignedDuration::from_secs(5))
+                if error.reason == Reason::NotLeading {
+                    tracing::debug!(policy = %key, "not leading, so nothing is recorded");
+                } else {
+                    shared.base.telemetry.error("policy");
+                    tracing::error!(policy = %key, reason = %error.reason, %error, "unable to evaluate");
+                }
+                Some(now() + RETRY)
             }
         };
-        loop {
-            let wait = due.map_or(Duration::MAX, |at| {
-                at.duration_since(now())
-                    .max(SignedDuration::ZERO)
-                    .unsigned_abs()
-            });
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {
-                    asked_at = now();
-                    break;
+        drop(view);
+        if !wait(host, &key, due, before, &mut changes, &shutdown).await {
+            break;
+        }
+        asked_at = now();
+    }
+}
+
+/// Waits until the policy is due, or something changed that makes it so. False
+/// when the process stops.
+async fn wait<H: Host>(
+    host: &H,
+    key: &ObjectKey,
+    due: Option<Timestamp>,
+    before: u64,
+    changes: &mut watch::Receiver<u64>,
+    shutdown: &CancellationToken,
+) -> bool {
+    loop {
+        let wait = due.map_or(Duration::MAX, |at| {
+            at.duration_since(now())
+                .max(SignedDuration::ZERO)
+                .unsigned_abs()
+        });
+        tokio::select! {
+            () = tokio::time::sleep(wait) => return true,
+            changed = changes.changed() => {
+                // Most changes concern somebody else; they must not make us poll.
+                if changed.is_err() || after_change(host, key) != Some(before) {
+                    return true;
                 }
-                changed = changes.changed() => {
-                    if changed.is_err() { return }
-                    // Most changes concern somebody else; they must not make us poll.
-                    if after_change(host, &key) != Some(before) {
-                        asked_at = now();
-                        break;
-                    }
-                }
-                () = shutdown.cancelled() => return,
             }
+            () = shutdown.cancelled() => return false,
         }
     }
 }
@@ -92,24 +141,20 @@ pub(super) async fn work<H: Host>(
 fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
-    view.generation.hash(&mut hasher);
-    let targets = host.targets();
-    for target in targets.iter().filter(|t| t.key == view.cluster) {
-        (target.generation, target.spec.is_ok(), target.cluster_id).hash(&mut hasher);
+    (&view.uid, view.generation).hash(&mut hasher);
+    if let Some(target) = host.target(&view.cluster) {
+        let trouble = target.spec.as_ref().err();
+        let trouble = trouble.map(|note| (note.reason, &note.message));
+        (target.generation, trouble).hash(&mut hasher);
     }
-    if let Ok(runs) = host.runs() {
-        for run in runs
-            .iter()
-            .filter(|r| same_cluster(&targets, &r.cluster, &view.cluster))
-        {
-            (&run.key, run.record.phase).hash(&mut hasher);
-        }
+    for run in host.runs_on(&view.cluster).into_iter().flatten() {
+        (&run.key, run.record.phase).hash(&mut hasher);
     }
     hasher.finish()
 }
 
 fn after_change<H: Host>(host: &H, key: &ObjectKey) -> Option<u64> {
-    let view = host.policies().into_iter().find(|p| p.key == *key)?;
+    let view = host.policy(key)?;
     Some(fingerprint(host, &view))
 }
 
@@ -128,8 +173,7 @@ async fn evaluate<H: Host>(
             return Ok(None);
         }
     };
-    let targets = shared.base.host.targets();
-    let connection = match connection(&targets, &view.cluster) {
+    let connection = match connection(&*shared.base.host, &view.cluster) {
         Ok(connection) => connection,
         Err(note) => {
             cannot_evaluate(shared, view, note).await?;
@@ -214,7 +258,7 @@ async fn read<H: Host>(
                 // Without a list of runs nothing is created, whatever the age.
                 let runs = listed(&*shared.base.host, view).unwrap_or_default();
                 let age = wants_sample_age(state, &runs);
-                source.read(signal, asked_at, age).await
+                Box::pin(source.read(signal, asked_at, age)).await
             }
             None => Reading::error(
                 Reason::SourceUnknown,
@@ -254,9 +298,13 @@ async fn read<H: Host>(
 async fn look<'a>(connection: &Connection, seen: &'a mut Option<Observation>) -> &'a Observation {
     let observation = match seen.take() {
         Some(observation) => observation,
-        None => Link::new(connection.clone()).observe(now()).await,
+        None => Box::pin(observe(connection.clone())).await,
     };
     seen.insert(observation)
+}
+
+async fn observe(connection: Connection) -> Observation {
+    Link::new(connection).observe(now()).await
 }
 
 fn ready(primary: Option<&Reading>) -> Note {
@@ -280,7 +328,10 @@ async fn conclude<H: Host>(
         report(shared, view, &decision.state, ready, value).await?;
         return Ok(decision);
     }
-    let _creating = shared.creating.lock().await;
+    let _turn = shared
+        .creating
+        .turn(&*shared.base.host, &view.cluster)
+        .await;
     let mut decision = decide_now(shared, view, policy, readings);
     if let Some(run) = decision.create.clone() {
         // The episode that the run's name is made of is stored before the run; that
@@ -318,13 +369,10 @@ fn decide_now<H: Host>(
 }
 
 fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSummary>, String> {
-    let runs: Vec<Arc<RunView>> = host.runs().map_err(|error| error.to_string())?;
-    let targets = host.targets();
-    Ok(runs
-        .iter()
-        .filter(|run| same_cluster(&targets, &run.cluster, &view.cluster))
-        .map(|run| summary(run, &view.key))
-        .collect())
+    let runs = host
+        .runs_on(&view.cluster)
+        .map_err(|error| error.to_string())?;
+    Ok(runs.iter().map(|run| summary(run, &view.key)).collect())
 }
 
 async fn create<H: Host>(
@@ -334,48 +382,23 @@ async fn create<H: Host>(
     state: ClusterState,
     run: &CreateRun,
 ) -> ClusterState {
-    let at = now();
-    let new = NewRun {
-        name: run.name.clone(),
-        policy: view.clone(),
-        cause: run.note.clone(),
-        created_at: at,
-    };
-    let (note, warning) = match shared.base.host.create_run(new).await {
-        Ok(Created::New) => {
-            event(
-                shared,
-                view,
-                false,
-                Note::new(
-                    Reason::RunCreated,
-                    format!("run {}: {}", run.name, run.note.message),
-                ),
-            );
-            return created(policy, state, run, at);
+    match shared.creating.make(&*shared.base.host, view, run).await {
+        Ok(Made { at, new }) => {
+            if new {
+                let message = format!("run {}: {}", run.name, run.note.message);
+                event(shared, view, false, Note::new(Reason::RunCreated, message));
+            }
+            created(policy, state, run, at)
         }
-        Ok(Created::Adopted) => return created(policy, state, run, at),
-        Ok(Created::Conflict) => (
-            Note::new(
-                Reason::NameConflict,
-                format!(
-                    "a run {} exists that this policy did not make; remove or rename it",
-                    run.name
-                ),
-            ),
-            true,
-        ),
-        Err(error) => (
-            Note::new(Reason::CreateFailed, format!("run {}: {error}", run.name)),
-            true,
-        ),
-    };
-    if view.state.decision.as_ref() != Some(&note) {
-        event(shared, view, warning, note.clone());
-    }
-    ClusterState {
-        decision: Some(note),
-        ..state
+        Err(note) => {
+            if view.state.decision.as_ref() != Some(&note) {
+                event(shared, view, true, note.clone());
+            }
+            ClusterState {
+                decision: Some(note),
+                ..state
+            }
+        }
     }
 }
 
@@ -388,10 +411,14 @@ async fn report<H: Host>(
     value: Option<f64>,
 ) -> Result<(), HostError> {
     announce(shared, view, state);
-    shared
-        .base
-        .telemetry
-        .policy_evaluated(&view.key, state, value);
+    let evaluated = Evaluated {
+        cluster: &view.cluster,
+        state,
+        value,
+        blocked_since: (view.spec.as_ref().ok())
+            .and_then(|policy| blocked_since(policy, state, now())),
+    };
+    shared.base.telemetry.policy_evaluated(&view.key, evaluated);
     store(shared, view, state, ready).await
 }
 
@@ -402,6 +429,7 @@ async fn store<H: Host>(
     ready: &Note,
 ) -> Result<(), HostError> {
     let report = PolicyReport {
+        uid: view.uid.clone(),
         generation: view.generation,
         state: state.clone(),
         ready: ready.clone(),
@@ -447,22 +475,36 @@ fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, no
     });
 }
 
+/// What the signal asks, for those who ask the same to ask it at the same moment.
+fn question(policy: &Policy, cluster: &ClusterKey) -> String {
+    match &policy.signal {
+        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
+        // Each cluster is a question of its own, so that not all are probed at once.
+        Signal::Probe(_) => format!("probe\n{cluster}"),
+    }
+}
+
+fn crowd_tick(view: &PolicyView) -> Timestamp {
+    match &view.spec {
+        Ok(policy) => {
+            let question = question(policy, &view.cluster);
+            tick::next(now(), policy.interval.min(CROWD_SPREAD), &question)
+        }
+        Err(_) => tick::next(now(), CROWD_SPREAD, &view.key.to_string()),
+    }
+}
+
 /// The next tick of the question, or earlier when the decision asks for it, or
 /// later when the source does.
 fn next_due(
     policy: &Policy,
-    cluster: &ObjectKey,
+    cluster: &ClusterKey,
     primary: Option<&Reading>,
     recheck: Option<Timestamp>,
     asked_at: Timestamp,
 ) -> Timestamp {
     let now = now();
-    let question = match &policy.signal {
-        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
-        // Each cluster is a question of its own, so that not all are probed at once.
-        Signal::Probe(_) => format!("probe\n{cluster}"),
-    };
-    let tick = tick::next(now, policy.interval, &question);
+    let tick = tick::next(now, policy.interval, &question(policy, cluster));
     let mut due = recheck
         .filter(|at| *at > now)
         .map_or(tick, |at| at.min(tick));

@@ -1,23 +1,35 @@
-//! The worker of one unfinished run: waits until the run holds the cluster,
-//! then drives it.
+//! The worker of one unfinished run: waits until it is the run's turn, then
+//! drives it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{RunEnd, RunSummary};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, Outcome, Phase, RunRecord};
-use crate::core::sweep::{Control, Step};
-use crate::core::view::ClusterId;
+use crate::core::sweep::{self, Control};
 use crate::telemetry::Telemetry;
 
-use super::claim::{Claim, Claims};
+use super::claim::Claims;
 use super::cluster::connection;
-use super::drive::{Driven, Orders, Recorder, drive};
-use super::host::{About, Event, Host, HostError, ObjectKey, RunView, TargetView};
+use super::drive::{Driven, Orders, drive};
+use super::host::{About, Event, Host, ObjectKey, RunView};
 use super::now;
+use super::record::HostRecorder;
+use super::supervise::Limits;
+use super::turn::{holder, may_begin};
+
+/// Pause before what could not be done is tried again when nobody tells of a change.
+const RETRY: Duration = Duration::from_secs(5);
+/// Pause before a run whose record was changed by somebody else is taken up again.
+const SUPERSEDED_PAUSE: Duration = Duration::from_secs(1);
+/// How long a run that is being removed waits for its cluster to be described
+/// again, before it ends without a look at what it left.
+const ABANDON_AFTER: Duration = Duration::from_secs(10);
 
 /// What every worker has at hand.
 pub(super) struct Shared<H> {
@@ -25,31 +37,9 @@ pub(super) struct Shared<H> {
     pub(super) telemetry: Arc<Telemetry>,
     /// Which run has which cluster.
     pub(super) claims: Claims,
-}
-
-/// True when both names stand for one cluster: the same target, or two targets
-/// of which the cluster id is known to be the same.
-pub(super) fn same_cluster(targets: &[Arc<TargetView>], a: &ObjectKey, b: &ObjectKey) -> bool {
-    let id = |key: &ObjectKey| {
-        targets
-            .iter()
-            .find(|t| t.key == *key)
-            .and_then(|t| t.cluster_id)
-    };
-    a == b || matches!((id(a), id(b)), (Some(a), Some(b)) if a == b)
-}
-
-/// The unfinished run that has the cluster: one that began, else the oldest.
-pub(super) fn holder<'a>(
-    runs: &'a [Arc<RunView>],
-    targets: &[Arc<TargetView>],
-    cluster: &ObjectKey,
-) -> Option<&'a Arc<RunView>> {
-    runs.iter()
-        .filter(|run| {
-            !run.record.phase.is_terminal() && same_cluster(targets, &run.cluster, cluster)
-        })
-        .min_by_key(|run| (run.record.started_at.is_none(), run.created_at, &run.key))
+    pub(super) limits: Limits,
+    /// Told when a run has ended: another one may be one too many now.
+    pub(super) ended: Notify,
 }
 
 /// A run as the core's `decide` sees it.
@@ -80,125 +70,191 @@ pub(super) async fn work<H: Host>(
     key: ObjectKey,
     shutdown: CancellationToken,
 ) {
-    let mut changes = shared.host.changes();
-    loop {
-        changes.mark_unchanged();
-        match stand(&*shared.host, &key) {
-            Stand::Over => return,
-            Stand::Unknown => {}
-            Stand::Blocked(run, note) => show_block(&shared, &run, note).await,
-            Stand::Holding(run, orders) => {
-                attend(&shared, &run, orders, &shutdown).await;
-                return;
+    let mut undescribed_since: Option<Instant> = None;
+    while !shutdown.is_cancelled() {
+        let mut everywhere = shared.host.changes();
+        let known = match shared.host.run(&key) {
+            Ok(Some(run)) => run,
+            Ok(None) => return,
+            Err(_) => {
+                // Nobody can say whose turn it is.
+                tokio::select! {
+                    Ok(()) = everywhere.changed() => {}
+                    () = tokio::time::sleep(RETRY) => {}
+                    () = shutdown.cancelled() => {}
+                }
+                continue;
             }
-            Stand::Refused(run, note) => {
-                if refuse(&shared, &run, note).await {
+        };
+        let mut nearby = shared.host.changes_on(&known.cluster);
+        // Read once it would be told of a change.
+        let Ok(Some(run)) = shared.host.run(&key) else {
+            continue;
+        };
+        if run.record.phase.is_terminal() {
+            return;
+        }
+        let stand = stand(&shared, &run);
+        if !matches!(stand, Stand::Undescribed(_)) {
+            undescribed_since = None;
+        }
+        let mut slots_matter = false;
+        let again = match stand {
+            Stand::Unknown => Some(RETRY),
+            Stand::Blocked(note) => {
+                slots_matter = note.reason == Reason::TooManyRuns;
+                let shown = show_block(&shared, &run, note).await;
+                (slots_matter || !shown).then_some(RETRY)
+            }
+            Stand::Holding(orders) => match attend(&shared, &run, orders, &shutdown).await {
+                Driven::Finished(_) | Driven::ShutDown(_) => return,
+                Driven::Superseded(error) => {
+                    tracing::warn!(run = %key, reason = %error.reason, "{error}");
+                    Some(SUPERSEDED_PAUSE)
+                }
+            },
+            Stand::Refused(note) => {
+                let mut record = run.record.clone();
+                record.phase = Phase::Failed;
+                record.completed_at = Some(now());
+                record.result = Some(note);
+                if end(&shared, &run, record).await {
                     return;
                 }
+                Some(RETRY)
             }
-        }
+            Stand::Undescribed(note) => {
+                let since = *undescribed_since.get_or_insert_with(Instant::now);
+                let left = ABANDON_AFTER.saturating_sub(since.elapsed());
+                if left.is_zero() {
+                    let record = sweep::abandon(run.record.clone(), &note.message, now());
+                    if end(&shared, &run, record).await {
+                        return;
+                    }
+                    Some(RETRY)
+                } else {
+                    let shown = show_block(&shared, &run, note).await;
+                    Some(if shown { left } else { left.min(RETRY) })
+                }
+            }
+        };
         tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
+            changed = nearby.changed() => if changed.is_err() { return },
+            Ok(()) = everywhere.changed(), if slots_matter => {}
+            () = tokio::time::sleep(again.unwrap_or(Duration::MAX)) => {}
             () = shutdown.cancelled() => return,
         }
     }
 }
 
 enum Stand {
-    Over,
     /// The runs cannot be listed, so nobody can say whose turn it is.
     Unknown,
-    /// Another run has the cluster, or something is not described as it must be.
-    Blocked(Arc<RunView>, Note),
-    Holding(Arc<RunView>, Orders),
-    Refused(Arc<RunView>, Note),
+    /// Another run has the cluster, as many runs as allowed are going on, or
+    /// something is not described as it must be.
+    Blocked(Note),
+    Holding(Orders),
+    /// It can never begin.
+    Refused(Note),
+    /// It is to be removed, has touched its cluster, and nothing tells how that is reached.
+    Undescribed(Note),
 }
 
-fn stand<H: Host>(host: &H, key: &ObjectKey) -> Stand {
-    let Ok(runs) = host.runs() else {
-        return Stand::Unknown;
-    };
-    let Some(run) = runs.iter().find(|run| run.key == *key) else {
-        return Stand::Over;
-    };
-    if run.record.phase.is_terminal() {
-        return Stand::Over;
-    }
+fn stand<H: Host>(shared: &Shared<H>, run: &Arc<RunView>) -> Stand {
+    let host = &*shared.host;
     let touched = run.record.touched();
+    // What has begun waits until somebody mends it: its end is not known.
+    let undescribed = |note: Note| {
+        if run.deleting {
+            Stand::Undescribed(note)
+        } else {
+            Stand::Blocked(note)
+        }
+    };
     let spec = match &run.spec {
         Ok(spec) => spec,
         Err(errors) => {
             let note = Note::new(Reason::InvalidSpec, errors.clone());
-            // What has begun waits until somebody mends it: its end is not known.
             return if touched {
-                Stand::Blocked(run.clone(), note)
+                undescribed(note)
             } else {
-                Stand::Refused(run.clone(), note)
+                Stand::Refused(note)
             };
         }
     };
     if run.deleting && !touched {
-        let note = Note::new(Reason::Interrupted, "removed before it began");
-        return Stand::Refused(run.clone(), note);
+        return Stand::Refused(Note::new(Reason::Interrupted, "removed before it began"));
     }
-    let targets = host.targets();
-    let connection = match connection(&targets, &run.cluster) {
+    let connection = match connection(host, &run.cluster) {
         Ok(connection) => connection,
-        Err(note) => return Stand::Blocked(run.clone(), note),
+        Err(note) => return undescribed(note),
     };
-    match holder(&runs, &targets, &run.cluster).filter(|first| first.key != *key) {
-        Some(first) => {
-            let message = format!("the run {} has the cluster", first.key);
-            Stand::Blocked(run.clone(), Note::new(Reason::Queued, message))
-        }
-        None => {
-            let orders = Orders {
-                connection,
-                spec: (**spec).clone(),
-                control: Control::default(),
-            };
-            Stand::Holding(run.clone(), orders)
+    let Ok(runs) = host.runs_on(&run.cluster) else {
+        return Stand::Unknown;
+    };
+    if let Some(first) = holder(&runs).filter(|first| first.key != run.key) {
+        let message = format!("the run {} has the cluster", first.key);
+        return Stand::Blocked(Note::new(Reason::Queued, message));
+    }
+    if let Some(limit) = shared.limits.max_concurrent_runs {
+        match may_begin(host, run, limit) {
+            Ok(true) => {}
+            Ok(false) => {
+                let message = format!(
+                    "{limit} at a time are allowed on all clusters together; the oldest that waits is next"
+                );
+                return Stand::Blocked(Note::new(Reason::TooManyRuns, message));
+            }
+            Err(_) => return Stand::Unknown,
         }
     }
+    let control = Control {
+        hold: host
+            .target(&run.cluster)
+            .and_then(|target| target.busy.clone()),
+        ..Control::default()
+    };
+    Stand::Holding(Orders {
+        connection,
+        spec: (**spec).clone(),
+        control,
+    })
 }
 
-async fn show_block<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) {
+/// Shows why the run waits. False when that could not be stored.
+async fn show_block<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) -> bool {
     if run.record.gate.as_ref() == Some(&note) {
-        return;
+        return true;
     }
     let record = RunRecord {
         gate: Some(note),
         ..run.record.clone()
     };
-    if let Err(error) = shared
+    let stored = shared
         .host
         .record_run(&run.key, run.generation, &record)
-        .await
-    {
+        .await;
+    if let Err(error) = &stored {
+        shared.telemetry.error("run");
         tracing::error!(run = %run.key, %error, "unable to store why the run waits");
     }
+    stored.is_ok()
 }
 
-/// Ends a run that can never begin.
-async fn refuse<H: Host>(shared: &Shared<H>, run: &RunView, note: Note) -> bool {
-    let mut record = run.record.clone();
-    record.phase = Phase::Failed;
-    record.completed_at = Some(now());
-    record.result = Some(note);
-    match shared
+/// Ends a run without its cluster. False when that could not be stored.
+async fn end<H: Host>(shared: &Shared<H>, run: &RunView, record: RunRecord) -> bool {
+    let stored = shared
         .host
         .record_run(&run.key, run.generation, &record)
-        .await
-    {
-        Ok(()) => {
-            finished(shared, run, &record);
-            true
-        }
+        .await;
+    match &stored {
+        Ok(()) => finished(shared, run, &record),
         Err(error) => {
+            shared.telemetry.error("run");
             tracing::error!(run = %run.key, %error, "unable to store the run's end");
-            false
         }
     }
+    stored.is_ok()
 }
 
 async fn attend<H: Host>(
@@ -206,27 +262,32 @@ async fn attend<H: Host>(
     run: &Arc<RunView>,
     orders: Orders,
     shutdown: &CancellationToken,
-) {
+) -> Driven {
     let (give, orders) = watch::channel(orders);
     let follower = tokio::spawn(follow(shared.host.clone(), run.clone(), give));
-    let mut recorder = HostRecorder {
-        host: &*shared.host,
-        claims: &shared.claims,
-        claim: None,
-        run,
-        generation: run.generation,
-    };
-    let driven = drive(run.record.clone(), orders, &mut recorder, shutdown).await;
+    let mut recorder = HostRecorder::new(&shared.host, &shared.claims, run);
+    let driven = Box::pin(drive(run.record.clone(), orders, &mut recorder, shutdown)).await;
     follower.abort();
-    if let Driven::Finished(record) = driven {
-        finished(shared, run, &record);
+    match &driven {
+        Driven::Finished(record) => finished(shared, run, record),
+        // The end may be stored while the answer that says so was lost.
+        Driven::ShutDown(_) | Driven::Superseded(_) => {
+            if let Ok(Some(stored)) = shared.host.run(&run.key)
+                && stored.record.phase.is_terminal()
+                && stored.record.result.is_some()
+                && shared.host.permit().is_ok()
+            {
+                finished(shared, run, &stored.record);
+            }
+        }
     }
+    driven
 }
 
 /// Passes on what changes about the run and its target while it goes on, and
 /// what changed just before it began.
 async fn follow<H: Host>(host: Arc<H>, own: Arc<RunView>, give: watch::Sender<Orders>) {
-    let mut changes = host.changes();
+    let mut changes = host.changes_on(&own.cluster);
     loop {
         let wanted = orders_now(&*host, &own, give.borrow().clone());
         give.send_if_modified(|orders| {
@@ -242,18 +303,22 @@ async fn follow<H: Host>(host: Arc<H>, own: Arc<RunView>, give: watch::Sender<Or
 
 /// What cannot be read now stays as it was asked before.
 fn orders_now<H: Host>(host: &H, own: &RunView, mut orders: Orders) -> Orders {
-    let targets = host.targets();
-    if let Ok(connection) = connection(&targets, &own.cluster) {
-        orders.connection = connection;
-    }
-    let Ok(runs) = host.runs() else {
+    let described = connection(host, &own.cluster);
+    let Ok(run) = host.run(&own.key) else {
         return orders;
     };
-    let run = runs.iter().find(|run| run.key == own.key);
-    if let Some(Ok(spec)) = run.map(|run| &run.spec) {
+    let removed = run.as_ref().is_none_or(|run| run.deleting);
+    orders.control.forsaken = removed && described.is_err();
+    if let Ok(connection) = described {
+        orders.connection = connection;
+    }
+    orders.control.hold = host
+        .target(&own.cluster)
+        .and_then(|target| target.busy.clone());
+    if let Some(Ok(spec)) = run.as_ref().map(|run| &run.spec) {
         orders.spec = (**spec).clone();
     }
-    if run.is_none_or(|run| run.deleting) {
+    if removed {
         orders.control.stop = Some(Note::new(
             Reason::Interrupted,
             "the run was removed; it ended after the member in progress",
@@ -262,74 +327,23 @@ fn orders_now<H: Host>(host: &H, own: &RunView, mut orders: Orders) -> Orders {
     orders
 }
 
-struct HostRecorder<'a, H> {
-    host: &'a H,
-    claims: &'a Claims,
-    claim: Option<Claim>,
-    run: &'a RunView,
-    generation: i64,
-}
-
-impl<H: Host> HostRecorder<'_, H> {
-    /// Another target may name the same cluster, which shows only now.
-    async fn hold(&mut self, cluster: ClusterId) -> Result<(), HostError> {
-        if self
-            .claim
-            .as_ref()
-            .is_some_and(|claim| claim.cluster == cluster)
-        {
-            return Ok(());
-        }
-        match self.claims.take(cluster, self.run, &self.host.runs()?) {
-            Ok(claim) => {
-                self.claim = Some(claim);
-                Ok(())
-            }
-            Err(other) => {
-                let message =
-                    format!("the run {other} has the cluster {cluster}, by another target's name");
-                let gate = Some(Note::new(Reason::Queued, message.clone()));
-                let waiting = RunRecord {
-                    gate,
-                    ..self.run.record.clone()
-                };
-                self.host
-                    .record_run(&self.run.key, self.generation, &waiting)
-                    .await?;
-                Err(HostError {
-                    reason: Reason::Queued,
-                    message,
-                })
-            }
-        }
-    }
-}
-
-impl<H: Host> Recorder for HostRecorder<'_, H> {
-    async fn record(&mut self, record: &RunRecord, _step: &Step) -> Result<(), HostError> {
-        if let Some(cluster) = record.cluster_id {
-            self.hold(cluster).await?;
-        }
-        self.host
-            .record_run(&self.run.key, self.generation, record)
-            .await
-    }
-}
-
 fn finished<H: Host>(shared: &Shared<H>, run: &RunView, record: &RunRecord) {
-    shared.telemetry.run_finished(&run.key, record);
-    for member in record
+    shared.ended.notify_one();
+    shared.telemetry.run_finished(&run.cluster, record);
+    // One event for all that failed: events of one object and reason count as one.
+    let failed: Vec<_> = record
         .members
         .iter()
         .filter(|m| m.outcome == Outcome::Failed)
-    {
+        .collect();
+    if let Some(first) = failed.first() {
+        let each = failed
+            .iter()
+            .map(|member| format!("member {}: {}", member.label(), member.message));
         shared.host.event(Event {
             about: About::Run(run.key.clone()),
             warning: true,
-            note: Note::new(
-                member.reason,
-                format!("member {}: {}", member.label(), member.message),
-            ),
+            note: Note::new(first.reason, each.collect::<Vec<_>>().join("; ")),
         });
     }
     if let Some(note) = &record.result {

@@ -1,33 +1,53 @@
 //! Keeps one worker for each object that needs one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::core::decide::HistoryLimit;
-use crate::core::history::{self, Finished};
-use crate::core::run::Phase;
 use crate::signals::Sources;
 use crate::telemetry::Telemetry;
 
 use super::claim::Claims;
-use super::host::{Host, ObjectKey, PolicyView, RunView, TargetView};
-use super::policy::PolicyShared;
-use super::run::{Shared, same_cluster};
-use super::{now, policy, run, target};
+use super::create::Creating;
+use super::host::{ClusterKey, Host, ObjectKey};
+use super::policy::{First, PolicyShared};
+use super::run::Shared;
+use super::{now, policy, run, target, tidy};
 
-/// How often old runs are looked for, and workers that ended are replaced.
+/// How often workers that ended are replaced when nothing changes.
 const ROUND: Duration = Duration::from_secs(5);
+/// Shortest time between two rounds, so that many changes at once make one.
+const GATHER: Duration = Duration::from_millis(100);
+/// Policies that may be evaluated at the moment when they appear; more are a crowd.
+const CROWD: usize = 100;
+/// Time between the first looks at targets that appear together: each is a
+/// connection to each member.
+const TARGET_SPACING: Duration = Duration::from_millis(20);
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Work {
     Policy(ObjectKey),
-    Target(ObjectKey),
+    Target(ClusterKey),
     Run(ObjectKey),
+    /// Old runs are removed.
+    Tidying,
+}
+
+/// Limits that an administrator sets for all clusters together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Runs that may be going on at a time; `None`: one for each cluster.
+    pub max_concurrent_runs: Option<NonZeroU32>,
+    /// Runs that policies may create within any hour; `None`: as many as their own limits
+    /// allow.
+    pub runs_per_hour: Option<NonZeroU32>,
 }
 
 /// The engine of one host.
@@ -37,18 +57,25 @@ pub struct Engine<H> {
 }
 
 impl<H: Host> Engine<H> {
-    pub fn new(host: Arc<H>, sources: Arc<Sources>, telemetry: Arc<Telemetry>) -> Self {
+    pub fn new(
+        host: Arc<H>,
+        sources: Arc<Sources>,
+        telemetry: Arc<Telemetry>,
+        limits: Limits,
+    ) -> Self {
         let claims = Claims::default();
         let shared = || Shared {
             host: host.clone(),
             telemetry: telemetry.clone(),
             claims: claims.clone(),
+            limits,
+            ended: Notify::new(),
         };
         Engine {
             policies: Arc::new(PolicyShared {
                 base: shared(),
                 sources,
-                creating: Arc::new(Mutex::new(())),
+                creating: Creating::new(limits.runs_per_hour),
             }),
             others: Arc::new(shared()),
         }
@@ -58,158 +85,140 @@ impl<H: Host> Engine<H> {
     /// finished what it had begun to record.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut changes = self.others.host.changes();
-        let mut workers: BTreeMap<Work, (JoinHandle<()>, CancellationToken)> = BTreeMap::new();
+        let mut workers = Workers::default();
         while !shutdown.is_cancelled() {
             changes.mark_unchanged();
+            let began = Instant::now();
             self.others.telemetry.round(now());
-            self.align(&mut workers, &shutdown).await;
-            self.tidy().await;
+            self.align(&mut workers, &shutdown);
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { break },
                 () = tokio::time::sleep(ROUND) => {}
                 () = shutdown.cancelled() => {}
             }
-        }
-        for (work, (handle, _)) in workers {
-            if let Err(error) = handle.await {
-                tracing::error!(?work, %error, "a worker ended badly");
+            tokio::select! {
+                () = tokio::time::sleep_until(began + GATHER) => {}
+                () = shutdown.cancelled() => {}
             }
+        }
+        while let Some((work, ended)) = workers.next_ended().await {
+            self.bury(&work, ended);
         }
     }
 
     /// Starts the workers that are missing and stops those without an object.
-    async fn align(
-        &self,
-        workers: &mut BTreeMap<Work, (JoinHandle<()>, CancellationToken)>,
-        shutdown: &CancellationToken,
-    ) {
-        let wanted = self.wanted(workers.keys());
-        let gone: Vec<Work> = workers
-            .iter()
-            .filter(|(work, (handle, _))| handle.is_finished() || !wanted.contains(work))
-            .map(|(work, _)| work.clone())
-            .collect();
-        for work in gone {
-            let Some((handle, cancel)) = workers.remove(&work) else {
-                continue;
-            };
-            cancel.cancel();
-            if handle.is_finished()
-                && let Err(error) = handle.await
-            {
-                self.others.telemetry.error("worker");
-                tracing::error!(?work, %error, "a worker ended badly, it is started again");
-            }
-            match &work {
-                Work::Policy(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_policy(key);
-                }
-                Work::Target(key) if !wanted.contains(&work) => {
-                    self.others.telemetry.forget_target(key);
-                }
-                _ => {}
-            }
+    fn align(&self, workers: &mut Workers, shutdown: &CancellationToken) {
+        let host = &*self.others.host;
+        while let Some((work, ended)) = workers.try_next_ended() {
+            self.bury(&work, ended);
         }
+        workers.stop(|work| match work {
+            Work::Policy(key) => host.policy(key).is_none(),
+            Work::Target(key) => host.target(key).is_none(),
+            // One file that cannot be read must not end the sweep of another run.
+            Work::Run(key) => host
+                .run(key)
+                .is_ok_and(|run| run.is_none_or(|run| run.record.phase.is_terminal())),
+            Work::Tidying => false,
+        });
+        let runs = host.unfinished_runs().into_iter().flatten();
+        let wanted = std::iter::once(Work::Tidying)
+            .chain(runs.map(|run| Work::Run(run.key.clone())))
+            .chain(host.cluster_keys().into_iter().map(Work::Target))
+            .chain(host.policy_keys().into_iter().map(Work::Policy));
+        let moment = now();
+        let (mut policies, mut delay) = (0, Duration::ZERO);
         for work in wanted {
-            if workers.contains_key(&work) {
+            if workers.has(&work) {
                 continue;
             }
             let cancel = shutdown.child_token();
-            let handle = match work.clone() {
+            let (shared, stop) = (self.others.clone(), cancel.clone());
+            let worker: BoxFuture<'static, ()> = match work.clone() {
                 Work::Policy(key) => {
-                    tokio::spawn(policy::work(self.policies.clone(), key, cancel.clone()))
+                    policies += 1;
+                    let first = if policies > CROWD {
+                        First::InCrowd
+                    } else {
+                        First::At(moment)
+                    };
+                    Box::pin(policy::work(self.policies.clone(), key, first, stop))
                 }
                 Work::Target(key) => {
-                    tokio::spawn(target::work(self.others.clone(), key, cancel.clone()))
+                    delay += TARGET_SPACING;
+                    Box::pin(target::work(shared, key, delay, stop))
                 }
-                Work::Run(key) => tokio::spawn(run::work(self.others.clone(), key, cancel.clone())),
+                Work::Run(key) => Box::pin(run::work(shared, key, stop)),
+                Work::Tidying => Box::pin(tidy::work(shared, stop)),
             };
-            workers.insert(work, (handle, cancel));
+            workers.start(work, worker, cancel);
         }
     }
 
-    fn wanted<'a>(&self, working: impl Iterator<Item = &'a Work>) -> BTreeSet<Work> {
-        let host = &self.others.host;
-        let policies = host
-            .policies()
-            .into_iter()
-            .map(|p| Work::Policy(p.key.clone()));
-        let targets = host
-            .targets()
-            .into_iter()
-            .map(|t| Work::Target(t.key.clone()));
-        let runs: Vec<Work> = match host.runs() {
-            Ok(runs) => runs
-                .iter()
-                .filter(|r| !r.record.phase.is_terminal())
-                .map(|r| Work::Run(r.key.clone()))
-                .collect(),
-            // One file that cannot be read must not end the sweep of another run.
-            Err(_) => working
-                .filter(|work| matches!(work, Work::Run(_)))
-                .cloned()
-                .collect(),
-        };
-        policies.chain(targets).chain(runs).collect()
+    /// Says so when a worker ended as it never should.
+    fn bury(&self, work: &Work, ended: Result<(), JoinError>) {
+        if let Err(error) = ended {
+            self.others.telemetry.error("worker");
+            tracing::error!(?work, %error, "a worker ended badly, it is started again");
+        }
+    }
+}
+
+/// The workers, also those that were told to stop and are about to.
+#[derive(Default)]
+struct Workers {
+    tasks: JoinSet<()>,
+    by_id: HashMap<Id, Work>,
+    working: HashMap<Work, (Id, CancellationToken)>,
+}
+
+impl Workers {
+    fn has(&self, work: &Work) -> bool {
+        self.working.contains_key(work)
     }
 
-    /// Removes finished runs that have been kept long enough, and those that a
-    /// person asked to remove.
-    async fn tidy(&self) {
-        let host = &self.others.host;
-        let Ok(runs) = host.runs() else { return };
-        let (policies, targets) = (host.policies(), host.targets());
-        let limit = |owner: &str| {
-            policies
-                .iter()
-                .find(|p| p.key.to_string() == owner)
-                .and_then(|p| p.spec.as_ref().ok().map(|spec| spec.history))
-                .unwrap_or_default()
-        };
-        let due = overdue(&runs, limit);
-        for run in runs.iter().filter(|run| run.record.phase.is_terminal()) {
-            let removed = run.deleting || (run.removable && due.contains(&run.key.to_string()));
-            if removed
-                && accounted(run, &policies, &targets)
-                && let Err(error) = host.remove_run(&run.key).await
-            {
-                tracing::warn!(run = %run.key, %error, "unable to remove the run");
+    fn start(&mut self, work: Work, worker: BoxFuture<'static, ()>, cancel: CancellationToken) {
+        let id = self.tasks.spawn(worker).id();
+        self.by_id.insert(id, work.clone());
+        self.working.insert(work, (id, cancel));
+    }
+
+    /// Tells workers to stop. They are waited for at the end only.
+    fn stop(&mut self, needless: impl Fn(&Work) -> bool) {
+        self.working.retain(|work, (_, cancel)| {
+            let stop = needless(work);
+            if stop {
+                cancel.cancel();
             }
-        }
+            !stop
+        });
     }
-}
 
-/// True when every policy on the cluster has taken the run's end into account:
-/// its cooldown and its back-off are made of that. A policy that cannot be
-/// evaluated is not waited for.
-fn accounted(run: &RunView, policies: &[Arc<PolicyView>], targets: &[Arc<TargetView>]) -> bool {
-    let evaluated = |policy: &PolicyView| {
-        let target = targets.iter().find(|target| target.key == policy.cluster);
-        policy.spec.is_ok() && target.is_some_and(|target| target.spec.is_ok())
-    };
-    policies
-        .iter()
-        .filter(|policy| evaluated(policy) && same_cluster(targets, &run.cluster, &policy.cluster))
-        .all(|policy| policy.state.accounted.contains(&run.key.name))
-}
+    /// The next worker that ends; `None` when there is none.
+    async fn next_ended(&mut self) -> Option<(Work, Result<(), JoinError>)> {
+        let ended = self.tasks.join_next_with_id().await?;
+        self.strike_off(ended)
+    }
 
-fn overdue(runs: &[Arc<RunView>], limit: impl Fn(&str) -> HistoryLimit) -> BTreeSet<String> {
-    let finished: Vec<Finished> = runs
-        .iter()
-        .filter(|run| run.record.phase.is_terminal())
-        .map(|run| Finished {
-            name: run.key.to_string(),
-            owner: run.owner.as_ref().map(ToString::to_string),
-            succeeded: run.record.phase == Phase::Complete,
-            at: run.record.completed_at.unwrap_or(run.created_at),
-            ttl: run
-                .spec
-                .as_ref()
-                .ok()
-                .and_then(|spec| spec.ttl_after_finished),
-        })
-        .collect();
-    history::to_remove(&finished, limit, now())
-        .into_iter()
-        .collect()
+    /// A worker that has ended.
+    fn try_next_ended(&mut self) -> Option<(Work, Result<(), JoinError>)> {
+        let ended = self.tasks.try_join_next_with_id()?;
+        self.strike_off(ended)
+    }
+
+    fn strike_off(
+        &mut self,
+        ended: Result<(Id, ()), JoinError>,
+    ) -> Option<(Work, Result<(), JoinError>)> {
+        let (id, ended) = match ended {
+            Ok((id, ())) => (id, Ok(())),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let work = self.by_id.remove(&id)?;
+        // Another one may be at the same work already.
+        if self.working.get(&work).is_some_and(|(own, _)| *own == id) {
+            self.working.remove(&work);
+        }
+        Some((work, ended))
+    }
 }

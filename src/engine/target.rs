@@ -1,74 +1,86 @@
-//! The worker of one target: looks at the cluster now and then, so that its
-//! members are known and two targets of one cluster are recognised.
+//! The worker of one cluster that somebody describes: looks at it now and then,
+//! so that its members are known and two targets of one cluster are recognised.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord, RunSpec};
-use crate::core::sweep;
 use crate::core::view::Observation;
+use crate::core::{sweep, tick};
 
 use super::cluster::Link;
-use super::host::{Host, ObjectKey, TargetReport, TargetView};
+use super::host::{ClusterKey, Host, TargetReport, TargetView};
 use super::now;
-use super::run::{Shared, same_cluster};
+use super::run::Shared;
 
 /// Pause between two looks.
-const INTERVAL: Duration = Duration::from_secs(30);
+const INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
-/// Works on one target until it is gone or the process stops.
+/// Works on one target until it is gone or the process stops. The first look is
+/// after `delay`, the next ones at moments that differ from target to target.
 pub(super) async fn work<H: Host>(
     shared: Arc<Shared<H>>,
-    key: ObjectKey,
+    key: ClusterKey,
+    delay: Duration,
     shutdown: CancellationToken,
 ) {
-    let mut changes = shared.host.changes();
-    loop {
+    let _series = shared.telemetry.cluster_series(&key);
+    tokio::select! {
+        () = tokio::time::sleep(delay) => {}
+        () = shutdown.cancelled() => {}
+    }
+    let mut changes = shared.host.changes_on(&key);
+    let question = key.to_string();
+    while !shutdown.is_cancelled() {
         changes.mark_unchanged();
-        let Some(target) = shared.host.targets().into_iter().find(|t| t.key == key) else {
-            return;
+        let Some(target) = shared.host.target(&key) else {
+            break;
         };
-        let generation = target.generation;
         if !being_swept(&*shared.host, &key) {
             tokio::select! {
                 biased;
                 // A cluster that does not answer must not keep the process.
-                () = shutdown.cancelled() => return,
-                seen = look(&target) => show(&shared, &target, seen).await,
+                () = shutdown.cancelled() => break,
+                seen = Box::pin(look(&target)) => show(&shared, &target, seen).await,
             }
         }
-        let sleep = tokio::time::sleep(INTERVAL);
+        let at = tick::next(now(), INTERVAL, &question);
+        let sleep = tokio::time::sleep(at.duration_since(now()).unsigned_abs());
         tokio::pin!(sleep);
         loop {
             tokio::select! {
                 () = &mut sleep => break,
                 changed = changes.changed() => {
-                    if changed.is_err() { return }
-                    let current = shared.host.targets().into_iter().find(|t| t.key == key);
-                    if current.is_none_or(|t| t.generation != generation) { break }
+                    let current = shared.host.target(&key);
+                    if changed.is_err() || current.is_none_or(|now| another(&target, &now)) {
+                        break;
+                    }
                 }
-                () = shutdown.cancelled() => return,
+                () = shutdown.cancelled() => break,
             }
         }
     }
 }
 
+/// Whether there is something new to look at. The id is what a look tells.
+fn another(before: &TargetView, now: &TargetView) -> bool {
+    before.version != now.version
+        && (before.generation, &before.spec, &before.busy) != (now.generation, &now.spec, &now.busy)
+}
+
 /// A member in its turn does not answer, which is no news.
-fn being_swept<H: Host>(host: &H, key: &ObjectKey) -> bool {
-    let targets = host.targets();
-    host.runs().is_ok_and(|runs| {
-        runs.iter().any(|run| {
-            run.record.in_flight().is_some() && same_cluster(&targets, &run.cluster, key)
-        })
-    })
+fn being_swept<H: Host>(host: &H, key: &ClusterKey) -> bool {
+    host.runs_on(key)
+        .is_ok_and(|runs| runs.iter().any(|run| run.record.in_flight().is_some()))
 }
 
 async fn look(target: &TargetView) -> (Note, Option<Observation>) {
     match &target.spec {
-        Err(errors) => (Note::new(Reason::InvalidSpec, errors.clone()), None),
+        Err(note) => (note.clone(), None),
         Ok(connection) => {
             let seen = Link::new((**connection).clone()).observe(now()).await;
             // The same gate that a run would meet; what only a run may accept is accepted.
@@ -76,9 +88,15 @@ async fn look(target: &TargetView) -> (Note, Option<Observation>) {
                 allow_single_member: true,
                 ..RunSpec::default()
             };
-            let ready = match sweep::gate(&spec, &RunRecord::default(), &seen) {
-                Ok(()) => Note::new(Reason::ClusterHealthy, Reason::ClusterHealthy.sentence()),
-                Err(closed) => closed.note,
+            let ready = match (
+                sweep::gate(&spec, &RunRecord::default(), &seen),
+                &target.busy,
+            ) {
+                (_, Some(busy)) => busy.clone(),
+                (Err(closed), None) => closed.note,
+                (Ok(()), None) => {
+                    Note::new(Reason::ClusterHealthy, Reason::ClusterHealthy.sentence())
+                }
             };
             (ready, Some(seen))
         }
@@ -90,9 +108,9 @@ async fn show<H: Host>(
     target: &TargetView,
     (ready, seen): (Note, Option<Observation>),
 ) {
-    if let Some(seen) = &seen {
-        shared.telemetry.target_observed(&target.key, seen);
-    }
+    shared
+        .telemetry
+        .cluster_observed(&target.key, ready.reason, seen.as_ref());
     let report = TargetReport {
         generation: target.generation,
         ready,

@@ -2,13 +2,19 @@
 //! validated once; certificates and passwords are read only when connecting,
 //! so that rotated ones are used without a restart.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use url::Url;
+
+use super::secret::{SecretError, SecretKey};
+use crate::core::key::ObjectKey;
+use crate::core::reason::Reason;
 
 /// What is wrong with a connection's description or its files. Every message
 /// names the field, the value seen and the remedy; none carries a secret.
@@ -32,7 +38,7 @@ pub enum ConnectError {
     #[error("endpoint {value:?} has more than scheme, host and port, remove {extra:?}")]
     MoreThanAnAddress { value: String, extra: String },
     #[error(
-        "endpoint {endpoint} is https and tls is not set, set tls.caFile to the authority that signed its certificate (or write http://)"
+        "endpoint {endpoint} is https and tls is not set, set tls.caFile (in Kubernetes tls.secretRef) to the authority that signed its certificate (or write http://)"
     )]
     HttpsWithoutTls { endpoint: String },
     #[error("endpoint {endpoint} is http and tls is set, write https:// (or remove tls)")]
@@ -57,29 +63,45 @@ pub enum ConnectError {
         source: std::io::Error,
     },
     #[error(
-        "{field} {from}: holds no PEM {wanted} ({detail}), give a file with a line such as -----BEGIN {label}-----",
+        "{origin} holds no PEM {wanted} ({detail}), it needs a line such as -----BEGIN {label}-----",
         label = wanted.to_uppercase()
     )]
     NotPem {
-        field: &'static str,
-        from: String,
+        origin: Origin,
         wanted: &'static str,
         detail: String,
     },
     #[error(
-        "tls.keyFile {key} does not belong to tls.certFile {certificate} ({detail}), give the key that the certificate was made for"
+        "{key} does not belong to {certificate} ({detail}), give the key that the certificate was made for"
     )]
     KeyMismatch {
-        certificate: String,
-        key: String,
+        certificate: Origin,
+        key: Origin,
         detail: String,
     },
-    #[error("{field} {from}: is {problem}, give exactly one line of UTF-8 text")]
+    #[error("{origin} is {problem}, give exactly one line of UTF-8 text")]
     BadText {
-        field: &'static str,
-        from: String,
+        origin: Origin,
         problem: &'static str,
     },
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("Secret {secret} has no key {key:?}; add it")]
+    NoSecretKey { secret: ObjectKey, key: String },
+    #[error(
+        "Secret {secret} has no key {missing:?} to go with {given:?}; add it, or remove {given:?}"
+    )]
+    HalfASecret {
+        secret: ObjectKey,
+        given: String,
+        missing: String,
+    },
+    #[error("{field}: works in Kubernetes only, name files instead")]
+    NoSecretsHere { field: &'static str },
+    #[error("{field}: works in defragd standalone only, name a Secret in secretRef instead")]
+    NoFilesHere { field: &'static str },
+    #[error("podSelector: works in Kubernetes only, give endpoints instead")]
+    NoPodsHere,
     #[error("timeouts.{field}: is zero, which would let no call succeed, write one like 5s")]
     ZeroTimeout { field: &'static str },
     #[error("quotaBytes: is zero, leave it out when the quota is not known")]
@@ -88,6 +110,42 @@ pub enum ConnectError {
     MetricsScheme { url: String, scheme: String },
     #[error("failed to set up TLS: {0}")]
     Tls(String),
+}
+
+impl ConnectError {
+    /// What kind of trouble it is for the one who reads it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            ConnectError::Secret(_)
+            | ConnectError::NoSecretKey { .. }
+            | ConnectError::HalfASecret { .. } => Reason::SecretUnusable,
+            ConnectError::NotPem { origin, .. }
+            | ConnectError::BadText { origin, .. }
+            | ConnectError::KeyMismatch { key: origin, .. } => match origin {
+                Origin::Secret { .. } => Reason::SecretUnusable,
+                Origin::Field { .. } => Reason::EndpointUnusable,
+            },
+            _ => Reason::EndpointUnusable,
+        }
+    }
+}
+
+/// Where something was read from, for messages. Never what was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A field, and the file that it names.
+    Field { field: &'static str, from: String },
+    /// A key of a Secret.
+    Secret { secret: ObjectKey, key: String },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Field { field, from } => write!(f, "{field} {from}"),
+            Origin::Secret { secret, key } => write!(f, "key {key:?} of Secret {secret}"),
+        }
+    }
 }
 
 /// One client URL of a member: scheme, host and port, nothing else.
@@ -146,6 +204,14 @@ impl Endpoint {
             .host_str()
             .unwrap_or_default()
             .trim_matches(['[', ']'])
+    }
+
+    /// The same port at an address.
+    pub(super) fn at(&self, address: IpAddr) -> Self {
+        let mut url = self.0.clone();
+        // Refused only by URLs without a host, which is none of http's.
+        let _ = url.set_ip_host(address);
+        Endpoint(url)
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -208,6 +274,8 @@ impl fmt::Debug for Secret {
 pub enum Source {
     File(PathBuf),
     Given(Secret),
+    /// A key of a Secret in Kubernetes.
+    Secret(SecretKey),
 }
 
 impl Source {
@@ -218,6 +286,20 @@ impl Source {
     pub fn given(bytes: impl Into<Vec<u8>>) -> Self {
         Source::Given(Secret::new(bytes))
     }
+
+    /// For a message about what was read for `field`.
+    pub(super) fn origin(&self, field: &'static str) -> Origin {
+        match self {
+            Source::File(_) | Source::Given(_) => Origin::Field {
+                field,
+                from: self.to_string(),
+            },
+            Source::Secret(SecretKey { secret, key, .. }) => Origin::Secret {
+                secret: secret.clone(),
+                key: key.clone(),
+            },
+        }
+    }
 }
 
 /// The place, never the content.
@@ -226,6 +308,7 @@ impl fmt::Display for Source {
         match self {
             Source::File(path) => write!(f, "{path:?}"),
             Source::Given(_) => f.write_str("(given)"),
+            Source::Secret(key) => key.fmt(f),
         }
     }
 }
@@ -284,6 +367,10 @@ pub struct Connection {
     pub expected_voters: Option<u32>,
     /// The target's `metricsURLs`; empty: each client URL's own `/metrics`.
     pub metrics_urls: Vec<Url>,
+    /// Where hosts are, instead of what DNS says of them: the hosts of endpoints,
+    /// of advertised client URLs, of metrics URLs. Certificates have to be for
+    /// the host all the same.
+    pub addresses: BTreeMap<String, IpAddr>,
     /// Whether members that no given endpoint leads to are looked for at the
     /// client URLs that they advertise.
     pub follow_member_urls: bool,
@@ -301,6 +388,7 @@ impl Connection {
             quota_bytes: None,
             expected_voters: None,
             metrics_urls: Vec::new(),
+            addresses: BTreeMap::new(),
             follow_member_urls: true,
         }
     }
@@ -367,6 +455,14 @@ impl Connection {
             return Err(ConnectError::ZeroQuota);
         }
         Ok(())
+    }
+
+    /// The endpoint as it is dialled: at its address, when that is known.
+    pub(super) fn dialled(&self, endpoint: &Endpoint) -> Endpoint {
+        match self.addresses.get(endpoint.host()) {
+            Some(address) => endpoint.at(*address),
+            None => endpoint.clone(),
+        }
     }
 
     /// An endpoint must speak as the credentials ask: a user's password never
@@ -515,6 +611,33 @@ mod tests {
         zero.metrics_urls = vec![Url::parse("ftp://a/metrics").unwrap()];
         assert!(zero.validate().unwrap_err().to_string().contains("\"ftp\""));
         assert!(Connection::new(Vec::new()).validate().is_err());
+    }
+
+    #[test]
+    fn a_known_address_is_dialled_instead_of_the_name() {
+        let mut connection = plain("https://etcd-0.etcd.shop.svc:2379");
+        connection.addresses = [
+            ("etcd-0.etcd.shop.svc", "fd00::1"),
+            ("etcd-1.etcd.shop.svc", "10.0.0.1"),
+        ]
+        .map(|(host, address)| (host.to_owned(), address.parse().unwrap()))
+        .into();
+        for (endpoint, dialled) in [
+            (
+                "https://etcd-0.etcd.shop.svc:2379",
+                "https://[fd00::1]:2379",
+            ),
+            ("http://etcd-1.etcd.shop.svc:1234", "http://10.0.0.1:1234"),
+            ("https://etcd-1.etcd.shop.svc", "https://10.0.0.1"),
+            (
+                "https://etcd-2.etcd.shop.svc:2379",
+                "https://etcd-2.etcd.shop.svc:2379",
+            ),
+            ("https://10.0.0.2:2379", "https://10.0.0.2:2379"),
+        ] {
+            let endpoint = Endpoint::parse(endpoint).unwrap();
+            assert_eq!(connection.dialled(&endpoint).to_string(), dialled);
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Certificates, keys and passwords: read from their files at each connect,
+//! Certificates, keys and passwords: read from files or Secrets at each connect,
 //! checked, and turned into what the two clients (gRPC and HTTP) take.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use etcd_client::{Certificate, Identity, TlsOptions};
 use rustls::client::WebPkiServerVerifier;
@@ -11,9 +12,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::connection::{Auth, ConnectError, Connection, Source, Timeouts, Tls};
+use super::connection::{Auth, ConnectError, Connection, Origin, Source, Timeouts, Tls};
+use super::secret::{SecretError, SecretKey};
 
-/// What the files held, ready for use. It has no Debug: it holds secrets.
+/// What files and Secrets held, ready for use. It has no Debug: it holds secrets.
 pub(super) struct Credentials {
     /// For gRPC; absent for plain HTTP.
     pub(super) grpc_tls: Option<TlsOptions>,
@@ -22,10 +24,11 @@ pub(super) struct Credentials {
     pub(super) http_tls: ClientConfig,
 }
 
-/// Reads and checks every file that the connection names.
+/// Reads and checks every file and Secret that the connection names.
 pub(super) async fn load(connection: &Connection) -> Result<Credentials, ConnectError> {
+    let limit = connection.timeouts.call;
     let user = match &connection.auth {
-        Some(auth) => Some(user(auth).await?),
+        Some(auth) => Some(user(auth, limit).await?),
         None => None,
     };
     let (grpc_tls, http_tls) = match &connection.tls {
@@ -45,7 +48,11 @@ pub(super) async fn load(connection: &Connection) -> Result<Credentials, Connect
     })
 }
 
-async fn read(field: &'static str, source: &Source) -> Result<Vec<u8>, ConnectError> {
+async fn read(
+    field: &'static str,
+    source: &Source,
+    limit: Duration,
+) -> Result<Vec<u8>, ConnectError> {
     match source {
         Source::File(path) => {
             tokio::fs::read(path)
@@ -57,24 +64,47 @@ async fn read(field: &'static str, source: &Source) -> Result<Vec<u8>, ConnectEr
                 })
         }
         Source::Given(secret) => Ok(secret.expose().to_vec()),
+        Source::Secret(key) => match read_secret(key, limit).await? {
+            Some(bytes) => Ok(bytes),
+            None => Err(ConnectError::NoSecretKey {
+                secret: key.secret.clone(),
+                key: key.key.clone(),
+            }),
+        },
     }
 }
 
-async fn user(auth: &Auth) -> Result<(String, String), ConnectError> {
+/// `None` when the Secret has no such key. `limit` is for the API server: the
+/// etcd behind it may be the very one that is being looked at.
+async fn read_secret(key: &SecretKey, limit: Duration) -> Result<Option<Vec<u8>>, ConnectError> {
+    match tokio::time::timeout(limit, key.reader.read(&key.secret, &key.key)).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(ConnectError::Secret(SecretError::Unavailable {
+            secret: key.secret.clone(),
+            detail: format!("no answer within {limit:?}"),
+        })),
+    }
+}
+
+async fn user(auth: &Auth, limit: Duration) -> Result<(String, String), ConnectError> {
     Ok((
-        line("auth.usernameFile", &auth.username).await?,
-        line("auth.passwordFile", &auth.password).await?,
+        line("auth.usernameFile", &auth.username, limit).await?,
+        line("auth.passwordFile", &auth.password, limit).await?,
     ))
 }
 
 /// One line of text; editors and `echo` leave a line end after it.
-async fn line(field: &'static str, source: &Source) -> Result<String, ConnectError> {
+async fn line(
+    field: &'static str,
+    source: &Source,
+    limit: Duration,
+) -> Result<String, ConnectError> {
     let bad = |problem| ConnectError::BadText {
-        field,
-        from: source.to_string(),
+        origin: source.origin(field),
         problem,
     };
-    let text = String::from_utf8(read(field, source).await?).map_err(|_| bad("not UTF-8"))?;
+    let text =
+        String::from_utf8(read(field, source, limit).await?).map_err(|_| bad("not UTF-8"))?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     let text = text.strip_suffix('\r').unwrap_or(text);
     if text.is_empty() {
@@ -86,16 +116,19 @@ async fn line(field: &'static str, source: &Source) -> Result<String, ConnectErr
     Ok(text.to_owned())
 }
 
+const CA: &str = "tls.caFile";
+const CERTIFICATE: &str = "tls.certFile";
+const KEY: &str = "tls.keyFile";
+
 async fn tls(tls: &Tls, timeouts: Timeouts) -> Result<(TlsOptions, ClientConfig), ConnectError> {
     let Some(ca) = &tls.ca else {
         return Err(ConnectError::NoAuthority);
     };
-    let ca_pem = read("tls.caFile", ca).await?;
+    let ca_pem = read(CA, ca, timeouts.call).await?;
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("tls.caFile", ca, &ca_pem)? {
+    for certificate in certificates(&ca.origin(CA), &ca_pem)? {
         roots.add(certificate).map_err(|e| ConnectError::NotPem {
-            field: "tls.caFile",
-            from: ca.to_string(),
+            origin: ca.origin(CA),
             wanted: "certificate",
             detail: e.to_string(),
         })?;
@@ -109,14 +142,16 @@ async fn tls(tls: &Tls, timeouts: Timeouts) -> Result<(TlsOptions, ClientConfig)
         grpc = grpc.domain_name(name);
     }
     let builder = trust(roots, tls.server_name.as_deref())?;
-    let http = match (&tls.certificate, &tls.key) {
-        (Some(certificate), Some(key)) => {
-            let certificate_pem = read("tls.certFile", certificate).await?;
-            let key_pem = read("tls.keyFile", key).await?;
+    let http = match identity(tls, timeouts.call).await? {
+        Some(Pair {
+            certificate,
+            certificate_pem,
+            key,
+            key_pem,
+        }) => {
             let parsed_key =
                 PrivateKeyDer::from_pem_slice(&key_pem).map_err(|e| ConnectError::NotPem {
-                    field: "tls.keyFile",
-                    from: key.to_string(),
+                    origin: key.clone(),
                     wanted: "private key",
                     // The parser's message may quote what it read.
                     detail: match e {
@@ -124,40 +159,74 @@ async fn tls(tls: &Tls, timeouts: Timeouts) -> Result<(TlsOptions, ClientConfig)
                         _ => "it cannot be parsed".to_owned(),
                     },
                 })?;
-            let chain = certificates("tls.certFile", certificate, &certificate_pem)?;
+            let chain = certificates(&certificate, &certificate_pem)?;
             let http = builder
                 .with_client_auth_cert(chain, parsed_key)
                 .map_err(|e| ConnectError::KeyMismatch {
-                    certificate: certificate.to_string(),
-                    key: key.to_string(),
+                    certificate,
+                    key,
                     detail: e.to_string(),
                 })?;
             grpc = grpc.identity(Identity::from_pem(certificate_pem, key_pem));
             http
         }
-        (None, None) => builder.with_no_client_auth(),
-        (Some(_), None) => {
-            return Err(ConnectError::HalfAnIdentity {
-                given: "tls.certFile",
-            });
-        }
-        (None, Some(_)) => {
-            return Err(ConnectError::HalfAnIdentity {
-                given: "tls.keyFile",
-            });
-        }
+        None => builder.with_no_client_auth(),
     };
     Ok((grpc, http))
 }
 
-fn certificates(
-    field: &'static str,
-    source: &Source,
-    pem: &[u8],
-) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
+/// A client's certificate and its key as they were read, and from where.
+struct Pair {
+    certificate: Origin,
+    certificate_pem: Vec<u8>,
+    key: Origin,
+    key_pem: Vec<u8>,
+}
+
+/// The client's certificate and its key, both or none.
+async fn identity(tls: &Tls, limit: Duration) -> Result<Option<Pair>, ConnectError> {
+    let (certificate, key) = match (&tls.certificate, &tls.key) {
+        (Some(certificate), Some(key)) => (certificate, key),
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err(ConnectError::HalfAnIdentity { given: CERTIFICATE }),
+        (None, Some(_)) => return Err(ConnectError::HalfAnIdentity { given: KEY }),
+    };
+    let (certificate_pem, key_pem) = match (certificate, key) {
+        (Source::Secret(certificate), Source::Secret(key))
+            if certificate.optional && key.optional =>
+        {
+            let half = |given: &SecretKey, missing: &SecretKey| ConnectError::HalfASecret {
+                secret: missing.secret.clone(),
+                missing: missing.key.clone(),
+                given: given.key.clone(),
+            };
+            let both = (
+                read_secret(certificate, limit).await?,
+                read_secret(key, limit).await?,
+            );
+            match both {
+                (Some(certificate), Some(key)) => (certificate, key),
+                (None, None) => return Ok(None),
+                (Some(_), None) => return Err(half(certificate, key)),
+                (None, Some(_)) => return Err(half(key, certificate)),
+            }
+        }
+        _ => (
+            read(CERTIFICATE, certificate, limit).await?,
+            read(KEY, key, limit).await?,
+        ),
+    };
+    Ok(Some(Pair {
+        certificate: certificate.origin(CERTIFICATE),
+        certificate_pem,
+        key: key.origin(KEY),
+        key_pem,
+    }))
+}
+
+fn certificates(origin: &Origin, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
     let bad = |detail: String| ConnectError::NotPem {
-        field,
-        from: source.to_string(),
+        origin: origin.clone(),
         wanted: "certificate",
         detail,
     };
@@ -240,89 +309,4 @@ impl ServerCertVerifier for FixedName {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::etcd::connection::Endpoint;
-
-    fn connection(tls: Tls) -> Connection {
-        let mut connection = Connection::new(vec![Endpoint::parse("https://a:2379").unwrap()]);
-        connection.tls = Some(tls);
-        connection
-    }
-
-    async fn refusal(connection: &Connection) -> String {
-        match load(connection).await {
-            Ok(_) => panic!("accepted"),
-            Err(e) => e.to_string(),
-        }
-    }
-
-    #[tokio::test]
-    async fn unreadable_and_unparsable_certificates_name_field_file_and_remedy() {
-        let folder = tempfile::tempdir().unwrap();
-        let ca = folder.path().join("ca.pem");
-        let tls = || Tls {
-            ca: Some(Source::file(&ca)),
-            certificate: None,
-            key: None,
-            server_name: None,
-        };
-        let missing = refusal(&connection(tls())).await;
-        assert!(
-            missing.starts_with("tls.caFile") && missing.contains("ca.pem"),
-            "{missing}"
-        );
-        assert!(missing.contains("check the path"), "{missing}");
-
-        for content in [
-            "not a certificate",
-            "",
-            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-        ] {
-            std::fs::write(&ca, content).unwrap();
-            let message = refusal(&connection(tls())).await;
-            assert!(
-                message.contains("holds no PEM certificate"),
-                "{content:?}: {message}"
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn passwords_lose_their_line_end_and_nothing_else() {
-        let mut connection = Connection::new(vec![Endpoint::parse("http://a:2379").unwrap()]);
-        let auth = |password: &str| {
-            Some(Auth {
-                username: Source::given("root"),
-                password: Source::given(password),
-            })
-        };
-        for (given, read) in [
-            ("pw", "pw"),
-            ("pw\n", "pw"),
-            ("pw\r\n", "pw"),
-            (" p w ", " p w "),
-            ("pw \n", "pw "),
-        ] {
-            connection.auth = auth(given);
-            let user = load(&connection).await.map(|c| c.user).ok().flatten();
-            assert_eq!(
-                user,
-                Some(("root".to_owned(), read.to_owned())),
-                "{given:?}"
-            );
-        }
-        for (given, problem) in [
-            ("", "empty"),
-            ("\n", "empty"),
-            ("a\nb", "more than one line"),
-        ] {
-            connection.auth = auth(given);
-            let message = refusal(&connection).await;
-            assert!(
-                message.contains("auth.passwordFile") && message.contains(problem),
-                "{message}"
-            );
-        }
-    }
-}
+mod tests;

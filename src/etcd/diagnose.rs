@@ -21,13 +21,15 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// How often a server that closes is asked why.
 const ALERT_TRIES: u32 = 8;
 
-/// What is wrong with the endpoint, if it can be found out.
+/// What is wrong with the endpoint, if it can be found out. The HTTP client
+/// knows by itself where the endpoint is.
 pub(super) async fn explain(
     endpoint: &Endpoint,
+    dialled: &Endpoint,
     http: &reqwest::Client,
 ) -> Option<(Reason, &'static str)> {
     if endpoint.is_https() {
-        if ask(endpoint, QUESTION).await.starts_with(b"HTTP/1.0 200") {
+        if ask(dialled, QUESTION).await.starts_with(b"HTTP/1.0 200") {
             return Some((
                 Reason::EndpointUnusable,
                 "the port does not speak TLS, write http:// for it",
@@ -40,13 +42,13 @@ pub(super) async fn explain(
     // A record of TLS with a ClientHello too short to be one: a TLS server
     // answers with an alert, before it has looked at any certificate.
     let hello = [0x16, 3, 1, 0, 4, 1, 0, 0, 0];
-    if matches!(ask(endpoint, &hello).await.as_slice(), [0x15 | 0x16, 3, ..]) {
+    if matches!(ask(dialled, &hello).await.as_slice(), [0x15 | 0x16, 3, ..]) {
         return Some((
             Reason::EndpointUnusable,
             "the port speaks TLS, write https:// for it",
         ));
     }
-    ask(endpoint, QUESTION)
+    ask(dialled, QUESTION)
         .await
         .starts_with(b"HTTP/1")
         .then_some((

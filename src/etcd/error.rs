@@ -282,8 +282,7 @@ fn classify_transport(status: &Status) -> Verdict {
 }
 
 /// The remedy when a server closes a TLS connection for want of a certificate.
-pub(super) const CLIENT_CERTIFICATE_WANTED: &str =
-    "etcd wants a client certificate that its own authority signed (tls.certFile, tls.keyFile)";
+pub(super) const CLIENT_CERTIFICATE_WANTED: &str = "etcd wants a client certificate that its own authority signed, set tls.certFile and tls.keyFile (in Kubernetes tls.secretRef)";
 
 /// A status that the server sent (or that stands for an answer without one).
 fn classify_answer(status: &Status) -> Verdict {
@@ -378,7 +377,7 @@ fn certificate_remedy(why: &rustls::CertificateError) -> &'static str {
             ": use one of these names in the endpoint, or set tls.serverName to one"
         }
         E::UnknownIssuer => {
-            ": tls.caFile is not the authority that signed the server's certificate"
+            ": tls.caFile (in Kubernetes tls.secretRef) is not the authority that signed the server's certificate"
         }
         E::Expired | E::ExpiredContext { .. } => ": the server's certificate has to be renewed",
         _ => "",

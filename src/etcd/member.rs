@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use crate::core::reason::Reason;
 use crate::core::view::{Alarm, AlarmKind, ClusterId, MemberId};
 
-use super::connection::{Endpoint, Timeouts};
+use super::connection::{Connection, Endpoint, Timeouts};
 use super::credentials::Credentials;
 use super::diagnose;
 use super::error::{Call, CallError, authentication_is_off};
@@ -88,6 +88,8 @@ pub(super) struct MemberClient {
 
 struct Inner {
     endpoint: Endpoint,
+    /// Where that is.
+    dialled: Endpoint,
     options: ConnectOptions,
     user: Option<(String, String)>,
     timeouts: Timeouts,
@@ -98,10 +100,12 @@ struct Inner {
 impl MemberClient {
     pub(super) fn new(
         endpoint: Endpoint,
+        connection: &Connection,
         credentials: &Credentials,
         http: &reqwest::Client,
-        timeouts: Timeouts,
     ) -> Self {
+        let dialled = connection.dialled(&endpoint);
+        let timeouts = connection.timeouts;
         let mut options = ConnectOptions::new()
             .with_connect_timeout(timeouts.connect)
             .with_tcp_keepalive(KEEP_ALIVE_INTERVAL)
@@ -111,11 +115,20 @@ impl MemberClient {
         if endpoint.is_https()
             && let Some(tls) = &credentials.grpc_tls
         {
-            options = options.with_tls(tls.clone());
+            let named = connection
+                .tls
+                .as_ref()
+                .is_some_and(|tls| tls.server_name.is_some());
+            options = options.with_tls(match named {
+                true => tls.clone(),
+                // Whose certificate it must be does not depend on where it is.
+                false => tls.clone().domain_name(endpoint.host()),
+            });
         }
         MemberClient {
             inner: Arc::new(Inner {
                 endpoint,
+                dialled,
                 options,
                 user: credentials.user.clone(),
                 timeouts,
@@ -152,11 +165,12 @@ impl MemberClient {
     async fn connect(&self) -> Result<Client, etcd_client::Error> {
         let Inner {
             endpoint,
+            dialled,
             options,
             user,
             ..
         } = &*self.inner;
-        let url = [endpoint.to_string()];
+        let url = [dialled.to_string()];
         let Some((name, password)) = user else {
             return Client::connect(url, Some(options.clone())).await;
         };
@@ -218,7 +232,8 @@ impl MemberClient {
             Err(mut error) => {
                 if error.broken
                     && let Some((reason, why)) =
-                        diagnose::explain(self.endpoint(), &self.inner.http).await
+                        diagnose::explain(self.endpoint(), &self.inner.dialled, &self.inner.http)
+                            .await
                 {
                     error.reason = reason;
                     error.message = format!("{}: {why}", error.message);

@@ -3,7 +3,8 @@
 //! | file | what |
 //! | --- | --- |
 //! | `connection` | how a cluster is reached, validated |
-//! | `credentials` | files read at each connect: certificates, keys, user |
+//! | `credentials` | what is read at each connect: certificates, keys, user |
+//! | `secret` | Secrets of Kubernetes, which the host reads |
 //! | `member` | the calls to one endpoint |
 //! | `observe` | everything seen of a cluster at one moment |
 //! | `act` | the calls that change something, behind the identity check |
@@ -11,6 +12,7 @@
 //! | `error`, `diagnose` | what became of a call, and what can be done |
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::core::view::MemberId;
@@ -23,11 +25,15 @@ pub mod error;
 mod member;
 mod metrics;
 mod observe;
+mod secret;
 mod status;
 
-pub use act::Done;
-pub use connection::{Auth, ConnectError, Connection, Endpoint, Secret, Source, Timeouts, Tls};
+pub use act::{Done, Guard};
+pub use connection::{
+    Auth, ConnectError, Connection, Endpoint, Origin, Secret, Source, Timeouts, Tls,
+};
 pub use error::{Call, CallError, CallErrorKind};
+pub use secret::{SecretError, SecretKey, SecretReader};
 
 use credentials::Credentials;
 use member::MemberClient;
@@ -39,6 +45,7 @@ use member::MemberClient;
 #[derive(Clone)]
 pub struct ClusterClient {
     shared: Arc<Shared>,
+    guard: Option<Guard>,
 }
 
 struct Shared {
@@ -66,18 +73,23 @@ impl ClusterClient {
         let mut seen = std::collections::HashSet::new();
         connection.endpoints.retain(|e| seen.insert(e.clone()));
         let credentials = credentials::load(&connection).await?;
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder()
             .tls_backend_preconfigured(credentials.http_tls.clone())
             .connect_timeout(connection.timeouts.connect)
             // The client certificate is for the members alone.
             .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+            .redirect(reqwest::redirect::Policy::none());
+        for (host, address) in &connection.addresses {
+            // The port is the URL's.
+            http = http.resolve(host, SocketAddr::new(*address, 0));
+        }
+        let http = http
             .build()
             .map_err(|e| ConnectError::Tls(error::chain(&e)))?;
         let given = connection
             .endpoints
             .iter()
-            .map(|e| MemberClient::new(e.clone(), &credentials, &http, connection.timeouts))
+            .map(|e| MemberClient::new(e.clone(), &connection, &credentials, &http))
             .collect();
         let learned = Mutex::default();
         Ok(ClusterClient {
@@ -88,7 +100,17 @@ impl ClusterClient {
                 given,
                 learned,
             }),
+            guard: None,
         })
+    }
+
+    /// The same client, which asks before each call that changes something.
+    #[must_use]
+    pub fn guarded(&self, guard: Guard) -> Self {
+        ClusterClient {
+            shared: self.shared.clone(),
+            guard: Some(guard),
+        }
     }
 
     /// How the cluster is reached.
@@ -134,9 +156,7 @@ impl ClusterClient {
             learned
                 .followed
                 .entry(endpoint)
-                .or_insert_with_key(|e| {
-                    MemberClient::new(e.clone(), credentials, http, connection.timeouts)
-                })
+                .or_insert_with_key(|e| MemberClient::new(e.clone(), connection, credentials, http))
                 .clone()
         })
     }

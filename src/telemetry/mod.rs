@@ -1,192 +1,188 @@
 //! Logs, own metrics, health.
 //!
 //! The engine and the hosts tell [`Telemetry`] what happened; it keeps numbers
-//! and nothing else, and never fails or waits.
+//! and nothing else, and never fails or waits. A scrape takes a copy that costs
+//! little and writes its text from that, so that nobody who tells something is
+//! held up by somebody who reads.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `objects` | numbers of policies, clusters and runs, which go with them |
+//! | `counts` | what is counted from the start of the process on |
+//! | `health` | alive, ready, leading |
+//! | `metrics` | the table of all metrics, and their text |
+//! | `http` | `/metrics`, `/healthz`, `/readyz` |
+//! | `logs` | the log |
 
+mod counts;
+mod health;
 pub mod http;
 pub mod logs;
 mod metrics;
+mod objects;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::core::decide::ClusterState;
-use crate::core::key::ObjectKey;
-use crate::core::run::{Outcome, RunRecord};
-use crate::core::view::{AlarmKind, Observation};
+use crate::core::key::{ClusterKey, ObjectKey};
+use crate::core::reason::Reason;
+use crate::core::run::RunRecord;
+use crate::core::view::Observation;
 use crate::signals::Sources;
 
-use self::metrics::{Histogram, MemberNumbers, Numbers, PolicyNumbers};
+use self::counts::Counts;
+use self::health::Health;
+use self::metrics::Scrape;
+use self::objects::{Objects, PolicyNumbers};
 
-/// How long the engine may take for a round before the process counts as stuck.
-/// A round takes 5 s when nothing happens, and waits for the disk at most.
-const STUCK_AFTER: Duration = Duration::from_secs(120);
-
-/// Upper bounds of a member's defragmentation time, in seconds: from an empty
-/// file to the largest that etcd supports on a slow disk.
-const MEMBER_SECONDS: [f64; 12] = [
-    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
-];
+pub use self::health::Stuck;
+pub use self::objects::{Evaluated, Series, Unfinished};
 
 /// defragd's own metrics and health.
 #[derive(Debug)]
 pub struct Telemetry {
     sources: Option<Arc<Sources>>,
-    numbers: Mutex<Numbers>,
     health: Mutex<Health>,
-}
-
-#[derive(Debug)]
-struct Health {
-    started: Instant,
-    ready: bool,
-    last_round: Option<Instant>,
+    objects: Mutex<Objects>,
+    counts: Mutex<Counts>,
+    /// Bytes of the last page of metrics; the next one will be about as large.
+    page: Mutex<usize>,
 }
 
 impl Default for Telemetry {
     fn default() -> Self {
-        let numbers = Numbers {
-            member_seconds: Histogram::new(&MEMBER_SECONDS),
-            ..Numbers::default()
-        };
         Telemetry {
             sources: None,
-            numbers: Mutex::new(numbers),
-            health: Mutex::new(Health {
-                started: Instant::now(),
-                ready: false,
-                last_round: None,
-            }),
+            health: Mutex::new(Health::new()),
+            objects: Mutex::default(),
+            counts: Mutex::default(),
+            page: Mutex::default(),
         }
     }
 }
 
+/// Numbers under a lock are written one by one; none depends on another.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Objects.
 impl Telemetry {
-    /// With the counts of these sources.
-    pub fn new(sources: Arc<Sources>) -> Self {
-        Telemetry {
-            sources: Some(sources),
-            ..Telemetry::default()
+    /// The policy has a worker, and series as long as the answer lives. What is
+    /// told of a policy without that is not kept.
+    pub fn policy_series(self: &Arc<Self>, policy: &ObjectKey) -> Series {
+        Series::of_policy(self.clone(), policy.clone())
+    }
+
+    /// As [`Telemetry::policy_series`], for a cluster.
+    pub fn cluster_series(self: &Arc<Self>, cluster: &ClusterKey) -> Series {
+        Series::of_cluster(self.clone(), cluster.clone())
+    }
+
+    /// A policy was evaluated.
+    pub fn policy_evaluated(&self, policy: &ObjectKey, evaluated: Evaluated<'_>) {
+        let evaluated = Arc::new(Some(PolicyNumbers::from(evaluated)));
+        if let Some(numbers) = self.objects().policies.get_mut(policy) {
+            *numbers = evaluated;
         }
     }
 
-    // Numbers under a lock are written one by one; none depends on another.
-    fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A policy was evaluated; `value` is what its signal just gave, exactly.
-    pub fn policy_evaluated(&self, policy: &ObjectKey, state: &ClusterState, value: Option<f64>) {
-        let mut numbers = self.numbers();
-        let last = state.last_run.as_ref();
-        let success = last.filter(|run| run.succeeded).map(|run| run.finished_at);
-        // What was known of an earlier success stays when the last run failed.
-        let earlier = numbers
-            .policies
-            .get(policy)
-            .and_then(|known| known.last_success);
-        numbers.policies.insert(
-            policy.clone(),
-            PolicyNumbers {
-                signal: state.signal.as_ref().map(|signal| signal.state),
-                value,
-                decision: state.decision.as_ref().map(|note| note.reason),
-                firing_since: state.firing_since,
-                next_eligible: state.next_eligible,
-                last_run: last.map(|run| run.finished_at),
-                last_success: success.or(earlier),
-                backoff_level: state.backoff_level,
-                failure_level: state.failure_level,
-                fallback: state.fallback_active,
-            },
-        );
-    }
-
-    /// The policy is gone, and with it its series.
-    pub fn forget_policy(&self, policy: &ObjectKey) {
-        self.numbers().policies.remove(policy);
+    /// A cluster was looked at: `health` is `ClusterHealthy` or what is wrong,
+    /// `seen` is absent when it is not known where to look.
+    pub fn cluster_observed(
+        &self,
+        cluster: &ClusterKey,
+        health: Reason,
+        seen: Option<&Observation>,
+    ) {
+        if let Some(numbers) = self.objects().clusters.get_mut(cluster) {
+            Arc::make_mut(numbers).observe(health, seen);
+        }
     }
 
     /// A run reached its end.
-    pub fn run_finished(&self, _run: &ObjectKey, record: &RunRecord) {
+    pub fn run_finished(&self, cluster: &ClusterKey, record: &RunRecord) {
         let Some(result) = &record.result else { return };
-        let mut numbers = self.numbers();
-        *numbers
-            .runs
-            .entry((record.phase.as_str(), result.reason))
-            .or_default() += 1;
-        numbers.reclaimed += record.reclaimed_bytes();
-        for member in record
-            .members
-            .iter()
-            .filter(|m| m.outcome == Outcome::Defragmented)
-        {
-            if let (Some(started), Some(finished)) = (member.started_at, member.finished_at) {
-                numbers
-                    .member_seconds
-                    .observe(finished.duration_since(started).as_secs_f64());
-            }
+        self.counts().run_finished(record, result.reason);
+        if let Some(numbers) = self.objects().clusters.get_mut(cluster) {
+            Arc::make_mut(numbers).finish(record);
         }
     }
 
-    /// A target was looked at.
-    pub fn target_observed(&self, target: &ObjectKey, seen: &Observation) {
-        let raised = |id, kind| {
-            let listed = seen.alarms.as_ref().ok();
-            listed.map(|alarms| alarms.iter().any(|a| a.member == id && a.kind == kind))
-        };
-        let members = seen.members.iter().flatten().map(|member| {
-            let status = member.status.as_ref().ok();
-            MemberNumbers {
-                name: member.name.clone(),
-                id: member.id,
-                up: status.is_some(),
-                db_size: status.map(|s| s.db_size),
-                in_use: status.and_then(|s| s.db_size_in_use),
-                quota: status.and_then(|s| metrics::known_quota(s.quota)),
-                apply_lag: status.and_then(crate::core::view::MemberStatus::apply_lag),
-                no_space: raised(member.id, AlarmKind::NoSpace),
-                corrupt: raised(member.id, AlarmKind::Corrupt),
-            }
-        });
-        let members = members.collect();
-        self.numbers()
-            .targets
-            .insert(target.clone(), (seen.at, members));
+    /// Every run that has not reached its end, in place of those told before.
+    pub fn unfinished_runs<'a>(&self, runs: impl Iterator<Item = Unfinished<'a>>) {
+        let unfinished = objects::unfinished(runs);
+        let health = self.health();
+        // One that has just lost its leadership knows nothing of runs any more.
+        if health.acts() {
+            self.objects().unfinished = unfinished;
+        }
     }
 
-    /// The target is gone, and with it its series.
-    pub fn forget_target(&self, target: &ObjectKey) {
-        self.numbers().targets.remove(target);
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        locked(&self.objects)
     }
+}
 
+/// What is counted.
+impl Telemetry {
     /// Something went wrong that is not an outcome of a run.
     pub fn error(&self, what: &'static str) {
-        *self.numbers().errors.entry(what).or_default() += 1;
+        self.counts().error(what);
     }
 
     /// An object was written to the state folder, or could not be.
     pub fn state_written(&self, done: bool) {
-        let mut numbers = self.numbers();
-        if done {
-            numbers.writes_done += 1;
-        } else {
-            numbers.writes_failed += 1;
+        self.counts().state_written(done);
+    }
+
+    /// The Kubernetes API was asked. `verb` and `resource` are those that a rule
+    /// of RBAC would name, from a closed list; `code` is absent without an answer.
+    pub fn api_request(
+        &self,
+        verb: &'static str,
+        resource: &'static str,
+        code: Option<u16>,
+        took: Duration,
+    ) {
+        self.counts().api_request(verb, resource, code, took);
+    }
+
+    /// The watch of a kind failed and is begun again.
+    pub fn watch_failed(&self, kind: &'static str) {
+        *self.counts().watch_restarts.entry(kind).or_default() += 1;
+    }
+
+    /// So many objects of a kind are known now.
+    pub fn watched(&self, kind: &'static str, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.counts().objects.insert(kind, count);
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        locked(&self.counts)
+    }
+}
+
+/// Health.
+impl Telemetry {
+    /// Whether this process is the one that acts. Until that is said for the first
+    /// time, and while it is true, the engine has to come round; a process that
+    /// waits for the leadership is alive without.
+    pub fn leader(&self, leads: bool) {
+        let mut health = self.health();
+        health.lead(leads);
+        if !leads {
+            self.objects().unfinished.clear();
         }
     }
 
     /// The engine has begun a round over all objects.
     pub fn round(&self, at: Timestamp) {
-        self.numbers().last_round = Some(at);
-        self.health().last_round = Some(Instant::now());
+        self.health().round(at);
     }
 
     /// What was stored is known, and the objects have been read.
@@ -195,42 +191,52 @@ impl Telemetry {
     }
 
     /// Whether the process is alive, or what is wrong.
+    ///
+    /// # Errors
+    /// When the engine should come round and does not.
     pub fn alive(&self) -> Result<(), Stuck> {
-        let health = self.health();
-        let since = health.last_round.unwrap_or(health.started).elapsed();
-        if since <= STUCK_AFTER {
-            Ok(())
-        } else {
-            Err(Stuck { since })
-        }
+        self.health().alive(Instant::now())
     }
 
-    /// Whether the process does its work.
+    /// Whether the process does its work, or could take it over.
     pub fn is_ready(&self) -> bool {
         self.health().ready
     }
 
-    /// All metrics in the OpenMetrics text format.
+    fn health(&self) -> MutexGuard<'_, Health> {
+        locked(&self.health)
+    }
+}
+
+impl Telemetry {
+    /// All metrics in the OpenMetrics text format. With ten thousand policies that
+    /// is some work: not for a thread that serves others.
     ///
     /// # Errors
     /// None in practice: writing to a `String` does not fail.
     pub fn render(&self) -> Result<String, fmt::Error> {
-        let stats = self
-            .sources
-            .as_ref()
-            .map(|sources| sources.stats())
-            .unwrap_or_default();
-        let numbers = self.numbers().clone();
-        metrics::render(numbers, stats)
+        let size = *locked(&self.page);
+        let text = self.scrape().render(size + size / 16)?;
+        *locked(&self.page) = text.len();
+        Ok(text)
+    }
+
+    fn scrape(&self) -> Scrape {
+        let sources = self.sources.as_ref();
+        Scrape {
+            objects: self.objects().clone(),
+            counts: self.counts().clone(),
+            health: self.health().clone(),
+            sources: sources.map(|sources| sources.stats()).unwrap_or_default(),
+            process: metrics_process::collector::collect(),
+        }
+    }
+
+    /// With the counts of these sources.
+    pub fn new(sources: Arc<Sources>) -> Self {
+        Telemetry {
+            sources: Some(sources),
+            ..Telemetry::default()
+        }
     }
 }
-
-/// The engine has not come round for too long.
-#[derive(Debug, thiserror::Error)]
-#[error("the engine has not begun a round for {since:?}, at most {STUCK_AFTER:?} are expected")]
-pub struct Stuck {
-    since: Duration,
-}
-
-/// Counts by a label.
-type Counts<K> = BTreeMap<K, u64>;

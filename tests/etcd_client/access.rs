@@ -109,6 +109,49 @@ async fn certificates_that_do_not_fit_are_told_apart() {
     assert!(mixed.to_string().contains("server-key.pem"), "{mixed}");
 }
 
+/// As pods are: found at an address, with a certificate for a name that no DNS
+/// has to know.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_known_address_is_dialled_and_the_name_is_verified() {
+    let cluster = Etcd::version(EtcdVersion::V3_6)
+        .members(1)
+        .tls(Tls::Mutual)
+        .server_names(["etcd-0.etcd.shop.svc", "*.etcd.shop.svc"])
+        .start()
+        .await
+        .unwrap();
+    let address = cluster.member(0).address();
+    let named = |host: &str| {
+        let url = format!("https://{host}:{}", address.port());
+        let mut named = connection(&cluster);
+        named.endpoints = to(&[&url]).endpoints;
+        named.addresses = [(host.to_owned(), address.ip())].into();
+        named.follow_member_urls = false;
+        named
+    };
+    let client = connect(named("etcd-0.etcd.shop.svc")).await;
+    let seen = observe(&client).await;
+    assert!(view(&seen, id(&cluster, 0)).status.is_ok(), "{seen:?}");
+    assert!(view(&seen, id(&cluster, 0)).metrics.is_some(), "{seen:?}");
+    let limit = std::time::Duration::from_secs(30);
+    client
+        .defragment(cluster_id(&cluster), id(&cluster, 0), limit)
+        .await
+        .unwrap();
+
+    // Another's address does not make a certificate its own.
+    let other = refusal(named("etcd-0.other.shop.svc")).await;
+    assert_says(
+        &other,
+        Reason::EndpointUnusable,
+        &["etcd-0.other.shop.svc", "etcd-0.etcd.shop.svc"],
+    );
+    let mut mended = named("etcd-0.other.shop.svc");
+    mended.tls.as_mut().unwrap().server_name = Some("etcd-0.etcd.shop.svc".to_owned());
+    let seen = observe(&connect(mended).await).await;
+    assert!(view(&seen, id(&cluster, 0)).metrics.is_some(), "{seen:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn r66_a_wrong_name_says_which_are_right_and_server_name_mends_it() {
     let cluster = Etcd::version(EtcdVersion::V3_6)

@@ -13,6 +13,7 @@ use super::status::{
 use crate::api::StatusError;
 use crate::api::conditions::{self, ConditionStatus, types};
 use crate::api::scalar::{Number, Time};
+use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::run::{
     CallRecord, CompactionRecord, DisarmRecord, MemberRecord, Note, Outcome, Phase, RunRecord,
@@ -74,6 +75,9 @@ impl From<&RunRecord> for EtcdDefragStatus {
         let headline = result.as_ref().or(stopping.as_ref()).or(gate.as_ref());
         let defragmented = record.count(Outcome::Defragmented);
         let known = members.iter().any(|m| m.reclaimed().is_some());
+        // R83: absent, not zero, when what was given back could not be read.
+        let reclaimed =
+            (known || (phase.is_terminal() && defragmented == 0)).then(|| record.reclaimed_bytes());
         EtcdDefragStatus {
             observed_generation: None,
             phase: Some((*phase).into()),
@@ -85,9 +89,8 @@ impl From<&RunRecord> for EtcdDefragStatus {
             cluster_id: cluster_id.map(|id| id.to_string()),
             defragmented: (!members.is_empty())
                 .then(|| u32::try_from(defragmented).unwrap_or(u32::MAX)),
-            // R83: absent, not zero, when what was given back could not be read.
-            reclaimed_bytes: (known || (phase.is_terminal() && defragmented == 0))
-                .then(|| record.reclaimed_bytes()),
+            reclaimed_bytes: reclaimed,
+            reclaimed: reclaimed.map(human_bytes),
             members: members.iter().map(MemberStatus::from).collect(),
             compaction: compaction.as_ref().map(CompactionStatus::from),
             leader_transfers: transfers.iter().map(LeaderTransfer::from).collect(),
@@ -167,7 +170,9 @@ fn is_about_the_queue(reason: Reason) -> bool {
         Reason::Queued
             | Reason::ClusterBusy
             | Reason::Suspended
+            | Reason::TooManyRuns
             | Reason::ClusterNotFound
+            | Reason::MembersUnresolved
             | Reason::InvalidSpec
     )
 }
@@ -176,7 +181,7 @@ impl TryFrom<&EtcdDefragStatus> for RunRecord {
     type Error = StatusError;
 
     /// The record that was stored. What is derived (`reason`, `message`,
-    /// `defragmented`, `reclaimedBytes`, conditions) is not read.
+    /// `defragmented`, `reclaimedBytes`, `reclaimed`, conditions) is not read.
     ///
     /// # Errors
     /// The first field that no release of defragd would have written.

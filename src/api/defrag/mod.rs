@@ -12,8 +12,10 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::API_VERSION;
 use super::scalar::{IntOrString, mirror};
 use super::schema;
+use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
 use crate::core::run;
 
 pub(super) mod convert;
@@ -25,21 +27,74 @@ pub use status::{
     RunPhase, TransferOutcomeStatus,
 };
 
-/// The cluster that a run or a policy is about.
+/// What describes clusters, by the `apiVersion` that has it.
+pub(super) const CLUSTER_APIS: [(&str, ClusterKind); 3] = [
+    (API_VERSION, ClusterKind::EtcdTarget),
+    (
+        "etcd-operator.cozystack.io/v1alpha2",
+        ClusterKind::CozystackCluster,
+    ),
+    ("operator.etcd.io/v1alpha1", ClusterKind::EtcdIoCluster),
+];
+
+/// The cluster that a run or a policy is about, in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.kind) || self.kind != 'EtcdCluster' || has(self.apiVersion)")
+    .message("kind EtcdCluster needs apiVersion: etcd-operator.cozystack.io/v1alpha2 or operator.etcd.io/v1alpha1"))]
+#[x_kube(validation = Rule::new(
+        "!has(self.apiVersion) || (self.apiVersion == 'defragd.dev/v1alpha1') \
+         == (!has(self.kind) || self.kind == 'EtcdTarget')"
+    ).message("apiVersion and kind do not fit each other: EtcdTarget is of defragd.dev/v1alpha1, \
+               EtcdCluster of etcd-operator.cozystack.io/v1alpha2 or operator.etcd.io/v1alpha1"))]
 pub struct ClusterRef {
-    /// `defragd.dev/v1alpha1`, which is also the default.
+    /// The API of the kind. Absent: `defragd.dev/v1alpha1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["defragd.dev/v1alpha1"]))]
+    #[schemars(extend("enum" = [
+        "defragd.dev/v1alpha1",
+        "etcd-operator.cozystack.io/v1alpha2",
+        "operator.etcd.io/v1alpha1",
+    ]))]
     pub api_version: Option<String>,
-    /// `EtcdTarget`, which is also the default.
+    /// `EtcdTarget`, which is also the default, or the `EtcdCluster` of one of
+    /// the two etcd operators, which needs its `apiVersion`. EtcdCluster only in
+    /// Kubernetes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["EtcdTarget"]))]
+    #[schemars(extend("enum" = ["EtcdTarget", "EtcdCluster"]))]
     pub kind: Option<String>,
-    /// The target's name, in the same namespace.
-    #[schemars(length(min = 1, max = 253))]
+    /// The object's name.
+    #[schemars(schema_with = "schema::object_name")]
     pub name: String,
+}
+
+impl ClusterRef {
+    /// The kind that is meant; `None` when `apiVersion` and `kind` name none,
+    /// which validation refuses.
+    pub fn cluster_kind(&self) -> Option<ClusterKind> {
+        let default = ClusterKind::EtcdTarget.kind();
+        let kind = self.kind.as_deref().unwrap_or(default);
+        let version = match self.api_version.as_deref() {
+            None if kind == default => API_VERSION,
+            None => return None,
+            Some(version) => version,
+        };
+        CLUSTER_APIS
+            .into_iter()
+            .find(|(api, known)| version == *api && kind == known.kind())
+            .map(|(_, known)| known)
+    }
+
+    /// The cluster that an object in `namespace` means. A reference that
+    /// validation refuses counts as one to an `EtcdTarget`.
+    pub fn key(&self, namespace: &str) -> ClusterKey {
+        ClusterKey {
+            kind: self.cluster_kind().unwrap_or(ClusterKind::EtcdTarget),
+            object: ObjectKey {
+                namespace: namespace.to_owned(),
+                name: self.name.clone(),
+            },
+        }
+    }
 }
 
 /// One defragmentation of a cluster, member by member.
@@ -60,29 +115,49 @@ pub struct ClusterRef {
         json_path = ".spec.clusterRef.name"
     ),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.reason",
+        description = "the result, or what the run waits for"
+    ),
+    printcolumn(name = "Reclaimed", type_ = "string", json_path = ".status.reclaimed"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Kind",
+        type_ = "string",
+        json_path = ".spec.clusterRef.kind",
+        description = "of the cluster; EtcdTarget when empty",
+        priority = 1
+    ),
     printcolumn(
         name = "Defragmented",
         type_ = "integer",
-        json_path = ".status.defragmented"
+        json_path = ".status.defragmented",
+        description = "members",
+        priority = 1
     ),
     printcolumn(
-        name = "Reclaimed",
-        type_ = "integer",
-        format = "int64",
-        json_path = ".status.reclaimedBytes",
-        description = "bytes"
+        name = "Started",
+        type_ = "date",
+        json_path = ".status.startedAt",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Ended",
+        type_ = "date",
+        json_path = ".status.completedAt",
+        priority = 1
     ),
     printcolumn(
         name = "Message",
         type_ = "string",
         json_path = ".status.message",
         priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
     )
 )]
 #[serde(rename_all = "camelCase")]

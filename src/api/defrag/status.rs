@@ -49,6 +49,9 @@ pub struct EtcdDefragStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::int64")]
     pub reclaimed_bytes: Option<u64>,
+    /// The same for a person, such as 1.2 GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaimed: Option<String>,
     /// The members; empty until planned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["memberID".into()]))]

@@ -231,6 +231,12 @@ fn walk(path: &str, value: &Value, schema: &Value, errors: &mut Vec<FieldError>)
         return;
     }
     match (schema["type"].as_str().unwrap_or_default(), value) {
+        ("object", Value::Object(fields)) if schema["additionalProperties"].is_object() => {
+            for (name, value) in fields {
+                let values = &schema["additionalProperties"];
+                walk(&join(path, name), value, values, errors);
+            }
+        }
         ("object", Value::Object(fields)) => {
             let properties = schema["properties"].as_object();
             let names: Vec<&str> = properties

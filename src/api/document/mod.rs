@@ -15,7 +15,7 @@ use self::lines::{Beyond, Lines};
 use super::defrag::EtcdDefrag;
 use super::policy::EtcdDefragPolicy;
 use super::target::EtcdTarget;
-use super::validate::{FieldError, quoted};
+use super::validate::{FieldError, Place, quoted};
 use super::{API_VERSION, crds};
 
 /// Largest file that is read, in bytes.
@@ -63,11 +63,11 @@ impl Object {
     }
 
     /// Everything that [`super::validate`] has against it.
-    pub fn errors(&self) -> Vec<FieldError> {
+    pub fn errors(&self, place: Place) -> Vec<FieldError> {
         match self {
-            Object::Target(object) => super::validate::target(object).err(),
-            Object::Policy(object) => super::validate::policy(object).err(),
-            Object::Run(object) => super::validate::run(object).err(),
+            Object::Target(object) => super::validate::target(object, place).err(),
+            Object::Policy(object) => super::validate::policy(object, place).err(),
+            Object::Run(object) => super::validate::run(object, place).err(),
         }
         .unwrap_or_default()
     }
@@ -104,9 +104,9 @@ impl<T> Located<T> {
 
 impl Located<Object> {
     /// Everything that [`super::validate`] has against the object, by line.
-    pub fn errors(&self) -> Vec<DocumentError> {
-        let mut errors: Vec<DocumentError> =
-            self.value.errors().iter().map(|e| self.locate(e)).collect();
+    pub fn errors(&self, place: Place) -> Vec<DocumentError> {
+        let errors = self.value.errors(place);
+        let mut errors: Vec<DocumentError> = errors.iter().map(|e| self.locate(e)).collect();
         errors.sort_by_key(|e| e.line);
         errors
     }
@@ -303,7 +303,7 @@ fn object(
     let value = decoded.map_err(|e| located(vec![e]))?;
     let beyond = lines.beyond();
     if !errors.is_empty() || !beyond.is_empty() {
-        errors.extend(value.errors());
+        errors.extend(value.errors(Place::Anywhere));
         // In quotes it may have passed as a text, which it is not.
         for number in beyond {
             if !errors.iter().any(|error| error.path == number.path) {

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::api::document::parse;
+use crate::api::target::TargetTls;
 
 const TARGET: &str = "---
 apiVersion: defragd.dev/v1alpha1
@@ -12,7 +13,7 @@ spec: {endpoints: [\"http://127.0.0.1:2379\"]}
 
 fn said(text: &str, sources: Option<&[&str]>) -> Vec<String> {
     let sources: Option<Vec<String>> = sources.map(|s| s.iter().map(|n| (*n).to_owned()).collect());
-    lint(&parse("p.yaml", text), sources.as_deref())
+    lint(&parse("p.yaml", text), sources.as_deref(), Place::Anywhere)
         .iter()
         .map(ToString::to_string)
         .collect()
@@ -145,6 +146,25 @@ fn errors_come_by_line_together_with_warnings() {
     );
 }
 
+/// The clusters of other operators are no objects of ours; nobody misses a file of them.
+#[test]
+fn clusters_of_other_operators_are_not_looked_for() {
+    let text = policy("signal: {probe: {}}").replace(
+        "clusterRef: {name: demo}",
+        "clusterRef: {apiVersion: operator.etcd.io/v1alpha1, kind: EtcdCluster, name: elsewhere}",
+    );
+    assert_eq!(said(&text, None), Vec::<String>::new());
+    let findings = lint(&parse("p.yaml", &text), None, Place::Standalone);
+    let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "p.yaml:5: error: spec.clusterRef.kind: \"EtcdCluster\" works in Kubernetes only, not in defragd \
+             standalone; describe the cluster by an EtcdTarget with endpoints"
+        ]
+    );
+}
+
 /// Every example is complete, valid, and free of findings.
 #[test]
 fn examples_lint_clean() {
@@ -154,14 +174,35 @@ fn examples_lint_clean() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let parsed = parse(&path, &text);
-        let findings = lint(&parsed, Some(&["main".to_owned()]));
-        let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        assert_eq!(findings, Vec::<String>::new());
+        // What names things of Kubernetes is for Kubernetes; all else works in both hosts.
+        let of_kubernetes = parsed.objects.iter().any(|o| match &o.value {
+            Object::Target(target) => {
+                let spec = &target.spec;
+                let secret = |tls: &TargetTls| tls.secret_ref.is_some();
+                spec.pod_selector.is_some() || spec.tls.as_ref().is_some_and(secret)
+            }
+            Object::Policy(policy) => {
+                policy.spec.cluster_ref.cluster_kind() != Some(ClusterKind::EtcdTarget)
+            }
+            Object::Run(_) => false,
+        });
+        let mut places = vec![Place::Anywhere, Place::Kubernetes];
+        if !of_kubernetes {
+            places.push(Place::Standalone);
+        }
+        for place in places {
+            let findings = lint(&parsed, Some(&["main".to_owned()]), place);
+            let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            assert_eq!(findings, Vec::<String>::new(), "{place:?}");
+        }
         let kinds: Vec<&str> = parsed.objects.iter().map(|o| o.value.kind()).collect();
-        assert_eq!(
-            kinds,
-            ["EtcdTarget", "EtcdDefragPolicy"],
-            "{}",
+        assert!(
+            [
+                &["EtcdTarget", "EtcdDefragPolicy"][..],
+                &["EtcdDefragPolicy"]
+            ]
+            .contains(&&kinds[..]),
+            "{}: {kinds:?}",
             path.display()
         );
         assert!(
@@ -171,5 +212,5 @@ fn examples_lint_clean() {
         );
         seen += 1;
     }
-    assert!(seen >= 6, "only {seen} examples in {}", folder.display());
+    assert!(seen >= 9, "only {seen} examples in {}", folder.display());
 }

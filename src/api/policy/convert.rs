@@ -14,6 +14,7 @@ use crate::api::defrag::convert::reason;
 use crate::api::scalar::{Number, Time};
 use crate::api::validate::{self, FieldError};
 use crate::core::decide::{ClusterState, DEGRADED_AFTER, LastRun, RunStart, SignalRecord};
+use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::signal::SignalState;
 
@@ -29,6 +30,7 @@ impl ClusterStatus {
             fallback_active,
             active_run,
             last_run,
+            last_success,
             backoff_level,
             failure_level,
             run_starts,
@@ -48,6 +50,7 @@ impl ClusterStatus {
             fallback_active: *fallback_active,
             active_run: active_run.clone(),
             last_run: last_run.as_ref().map(LastRunStatus::from),
+            last_success_time: last_success.map(Time::from),
             backoff_level: *backoff_level,
             failure_level: *failure_level,
             run_starts: run_starts
@@ -94,6 +97,7 @@ impl TryFrom<&ClusterStatus> for ClusterState {
                 .as_ref()
                 .map(|run| run.to_last_run(&format!("{path}.lastRun")))
                 .transpose()?,
+            last_success: status.last_success_time.map(Time::timestamp),
             backoff_level: status.backoff_level,
             failure_level: status.failure_level,
             run_starts: status
@@ -175,6 +179,7 @@ impl From<&LastRun> for LastRunStatus {
             },
             reason: reason.as_str().to_owned(),
             reclaimed_bytes: *reclaimed,
+            reclaimed: reclaimed.map(human_bytes),
             finished_at: (*finished_at).into(),
             own: *own,
             touched: *touched,
@@ -228,11 +233,13 @@ impl EtcdDefragPolicyStatus {
 
         let decision = state.decision.as_ref();
         let signal = state.signal.as_ref();
-        // What the object's author, or the administrator, has to put right.
+        // What somebody has to put right, or what has to appear.
         let broken = decision
             .filter(|note| {
-                matches!(note.reason, Reason::InvalidSpec | Reason::ClusterNotFound)
-                    || note.reason.is_configuration()
+                matches!(
+                    note.reason,
+                    Reason::InvalidSpec | Reason::ClusterNotFound | Reason::MembersUnresolved
+                ) || note.reason.is_configuration()
             })
             .map(|note| (note.reason, note.message.as_str()))
             .or_else(|| {

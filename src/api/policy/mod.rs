@@ -44,47 +44,72 @@ pub use status::{
         json_path = ".spec.clusterRef.name"
     ),
     printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status",
+        description = "valid, and can be evaluated"
+    ),
+    printcolumn(
         name = "Signal",
         type_ = "string",
         json_path = ".status.clusters[0].signal.state"
     ),
     printcolumn(
-        name = "Value",
-        type_ = "string",
-        json_path = ".status.clusters[0].signal.value"
-    ),
-    printcolumn(
         name = "Decision",
         type_ = "string",
-        json_path = ".status.clusters[0].decision.reason"
-    ),
-    printcolumn(
-        name = "Next eligible",
-        type_ = "string",
-        json_path = ".status.clusters[0].nextEligibleTime"
+        json_path = ".status.clusters[0].decision.reason",
+        description = "why a run started, or why none does"
     ),
     printcolumn(
         name = "Last run",
         type_ = "date",
-        json_path = ".status.clusters[0].lastRun.finishedAt"
+        json_path = ".status.clusters[0].lastRun.finishedAt",
+        description = "how long ago it ended"
+    ),
+    printcolumn(
+        name = "Next eligible",
+        type_ = "string",
+        json_path = ".status.clusters[0].nextEligibleTime",
+        description = "no run starts before"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Kind",
+        type_ = "string",
+        json_path = ".spec.clusterRef.kind",
+        description = "of the cluster; EtcdTarget when empty",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Value",
+        type_ = "string",
+        json_path = ".status.clusters[0].signal.value",
+        description = "what the signal was last compared by",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Outcome",
+        type_ = "string",
+        json_path = ".status.clusters[0].lastRun.outcome",
+        description = "of the last run",
+        priority = 1
     ),
     printcolumn(
         name = "Reclaimed",
-        type_ = "integer",
-        format = "int64",
-        json_path = ".status.clusters[0].lastRun.reclaimedBytes",
-        description = "bytes, by the last run"
+        type_ = "string",
+        json_path = ".status.clusters[0].lastRun.reclaimed",
+        description = "by the last run",
+        priority = 1
     ),
     printcolumn(
         name = "Message",
         type_ = "string",
         json_path = ".status.clusters[0].decision.message",
         priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
     )
 )]
 #[serde(rename_all = "camelCase")]

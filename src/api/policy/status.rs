@@ -36,7 +36,7 @@ pub struct EtcdDefragPolicyStatus {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// The target's name.
+    /// The name of its EtcdTarget, or `EtcdCluster.GROUP/NAME`.
     pub name: String,
     /// The last evaluation of the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,6 +62,10 @@ pub struct ClusterStatus {
     /// The last finished run on the cluster, whoever made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<LastRunStatus>,
+    /// When the last run on the cluster that succeeded ended, also when others
+    /// have ended since. A dry run of this policy does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_success_time: Option<Time>,
     /// Runs in a row that gave back too little.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "schema::int32")]
@@ -139,6 +143,9 @@ pub struct LastRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::int64")]
     pub reclaimed_bytes: Option<u64>,
+    /// The same for a person, such as 1.2 GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaimed: Option<String>,
     /// When it ended.
     pub finished_at: Time,
     /// Made by this policy.

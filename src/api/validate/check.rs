@@ -1,26 +1,26 @@
 //! Gathers errors while the fields of an object are parsed, so that all of them
 //! are told at once.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use jiff::SignedDuration;
 
-use super::{FieldError, quoted};
-use crate::api::defrag::ClusterRef;
+use super::{FieldError, Place, quoted};
+use crate::api::defrag::{CLUSTER_APIS, ClusterRef};
 use crate::api::scalar::IntOrString;
-use crate::api::{API_VERSION, target::EtcdTarget};
 use crate::core::duration;
+use crate::core::key::ClusterKind;
 use crate::core::quantity::Quantity;
 use crate::core::rule::Percent;
-use kube::Resource;
 
 /// Longest name of an object.
-const MAX_NAME: usize = 253;
+pub(super) const MAX_NAME: usize = 253;
 
-#[derive(Default)]
 pub(super) struct Check {
     errors: Vec<FieldError>,
+    place: Place,
 }
 
 /// What a duration may be.
@@ -39,6 +39,14 @@ pub(super) const fn days(days: i64) -> SignedDuration {
 }
 
 impl Check {
+    /// For an object that is going to be used there.
+    pub(super) const fn at(place: Place) -> Self {
+        Check {
+            errors: Vec::new(),
+            place,
+        }
+    }
+
     /// The value, when nothing was wrong.
     pub(super) fn finish<T>(self, value: T) -> Result<T, Vec<FieldError>> {
         if self.errors.is_empty() {
@@ -77,15 +85,7 @@ impl Check {
         let Some(name) = name.filter(|n| !n.is_empty()) else {
             return self.fail(path, "", "the name is missing", REMEDY);
         };
-        let label = |label: &str| {
-            !label.is_empty()
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-                && label
-                    .bytes()
-                    .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-        };
-        if !name.split('.').all(label) {
+        if !is_dns_name(name) {
             self.fail(path, quoted(name), "is not a name by RFC 1123", REMEDY);
         } else if name.len() > MAX_NAME {
             self.fail(
@@ -103,24 +103,85 @@ impl Check {
             kind,
             name,
         } = cluster;
-        if let Some(version) = api_version.as_deref().filter(|v| *v != API_VERSION) {
-            self.fail(
-                format!("{path}.apiVersion"),
-                quoted(version),
-                "is not supported",
-                format!("write {API_VERSION:?} or leave it out"),
-            );
-        }
-        let supported = EtcdTarget::kind(&());
-        if let Some(kind) = kind.as_deref().filter(|k| *k != supported) {
-            self.fail(
-                format!("{path}.kind"),
-                quoted(kind),
-                "is not supported",
-                format!("write {supported:?} or leave it out"),
-            );
+        let kind_path = format!("{path}.kind");
+        let version_path = format!("{path}.apiVersion");
+        let target = ClusterKind::EtcdTarget.kind();
+        let meant = kind.as_deref().unwrap_or(target);
+        match (cluster.cluster_kind(), api_version.as_deref()) {
+            (Some(ClusterKind::EtcdTarget), _) => {}
+            (Some(known), _) => self.only(
+                Place::Kubernetes,
+                kind_path,
+                quoted(known.kind()),
+                "describe the cluster by an EtcdTarget with endpoints",
+            ),
+            (None, version) => {
+                // The kinds, and the APIs that have the one that is meant.
+                let kinds: BTreeSet<&str> = CLUSTER_APIS.iter().map(|(_, k)| k.kind()).collect();
+                let apis: Vec<String> = CLUSTER_APIS
+                    .iter()
+                    .filter(|(_, known)| known.kind() == meant)
+                    .map(|(api, _)| format!("{api:?}"))
+                    .collect();
+                match version {
+                    _ if apis.is_empty() => {
+                        let kinds: Vec<String> = kinds.iter().map(|k| format!("{k:?}")).collect();
+                        let remedy = format!("write {}", kinds.join(" or "));
+                        self.fail(kind_path, quoted(meant), "is not supported", remedy);
+                    }
+                    None => self.fail(
+                        version_path,
+                        "",
+                        format!("{meant} is a kind of two operators, and none is named"),
+                        format!("write {}", apis.join(" or ")),
+                    ),
+                    Some(version) => self.fail(
+                        version_path,
+                        quoted(version),
+                        format!("has no {meant}"),
+                        match CLUSTER_APIS.iter().find(|(api, _)| *api == version) {
+                            Some((_, known)) => format!(
+                                "write kind: {}, or apiVersion: {}",
+                                known.kind(),
+                                apis.join(" or ")
+                            ),
+                            None => format!("write {}", apis.join(" or ")),
+                        },
+                    ),
+                }
+            }
         }
         self.name(&format!("{path}.name"), Some(name));
+    }
+
+    /// Refuses what only `needed` can do where that is not the place.
+    pub(super) fn only(
+        &mut self,
+        needed: Place,
+        path: impl Into<String>,
+        value: impl Into<String>,
+        remedy: &str,
+    ) {
+        if self.place == Place::Anywhere || self.place == needed {
+            return;
+        }
+        let value = value.into();
+        let it = if value.is_empty() { "it " } else { "" };
+        let problem = match needed {
+            Place::Kubernetes => "works in Kubernetes only, not in defragd standalone",
+            Place::Standalone => "works in defragd standalone only, not in Kubernetes",
+            Place::Anywhere => return,
+        };
+        self.fail(path, value, format!("{it}{problem}"), remedy);
+    }
+
+    /// The remedy that can be carried out here, or both.
+    pub(super) fn remedy(&self, kubernetes: &str, standalone: &str) -> String {
+        match self.place {
+            Place::Kubernetes => kubernetes.to_owned(),
+            Place::Standalone => standalone.to_owned(),
+            Place::Anywhere => format!("{kubernetes}, or in standalone {standalone}"),
+        }
     }
 
     pub(super) fn duration(
@@ -235,4 +296,16 @@ pub(super) fn shown(value: &IntOrString) -> String {
         IntOrString::Int(number) => number.to_string(),
         IntOrString::String(text) => quoted(text),
     }
+}
+
+/// Labels of RFC 1123 with dots between them, of any length.
+pub(super) fn is_dns_name(text: &str) -> bool {
+    text.split('.').all(|label| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+    })
 }

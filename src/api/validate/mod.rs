@@ -12,6 +12,21 @@ pub use policy::policy;
 pub use run::run;
 pub use target::target;
 
+/// Where an object is going to be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// `defragd controller`: it finds pods and other operators' clusters, and
+    /// reads Secrets. It never reads a file that an object names: whoever may
+    /// write a target must not have the controller's own files sent to a server
+    /// of theirs.
+    Kubernetes,
+    /// `defragd standalone`: it reads files and knows no Kubernetes.
+    Standalone,
+    /// Not known: what one of the two hosts takes is right.
+    #[default]
+    Anywhere,
+}
+
 /// One thing that is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::check::{Check, Span, days};
 use super::run::{positive, rule, template};
-use super::{FieldError, quoted};
+use super::{FieldError, Place, quoted};
 use crate::api::policy::{
     BackoffSpec, EmergencySpec, EtcdDefragPolicy, EtcdDefragPolicySpec, FallbackSpec,
     HistoryLimitSpec, OnSilenceSpec, PrometheusSignalSpec, SignalSpec, WindowSpec,
@@ -29,7 +29,7 @@ const MAX_WINDOWS: usize = 64;
 ///
 /// # Errors
 /// Everything that is wrong with the object.
-pub fn policy(object: &EtcdDefragPolicy) -> Result<Policy, Vec<FieldError>> {
+pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<FieldError>> {
     let EtcdDefragPolicySpec {
         cluster_ref,
         signal,
@@ -51,7 +51,7 @@ pub fn policy(object: &EtcdDefragPolicy) -> Result<Policy, Vec<FieldError>> {
         history_limit,
         run_template,
     } = &object.spec;
-    let mut check = Check::default();
+    let mut check = Check::at(place);
     let c = &mut check;
     c.name("metadata.name", object.metadata.name.as_deref());
     c.cluster_ref("spec.clusterRef", cluster_ref);

@@ -2,8 +2,8 @@
 
 use jiff::SignedDuration;
 
-use super::FieldError;
 use super::check::{Check, LEAST, Span, shown};
+use super::{FieldError, Place};
 use crate::api::defrag::{EtcdDefrag, RuleSpec, RunTemplate, SettleSpec};
 use crate::core::rule::{DEFAULT_MIN_RECLAIM, Expression, Rule};
 use crate::core::run::{RunSpec, Settle};
@@ -12,8 +12,8 @@ use crate::core::run::{RunSpec, Settle};
 ///
 /// # Errors
 /// Everything that is wrong with the object.
-pub fn run(object: &EtcdDefrag) -> Result<RunSpec, Vec<FieldError>> {
-    let mut check = Check::default();
+pub fn run(object: &EtcdDefrag, place: Place) -> Result<RunSpec, Vec<FieldError>> {
+    let mut check = Check::at(place);
     check.name("metadata.name", object.metadata.name.as_deref());
     check.cluster_ref("spec.clusterRef", &object.spec.cluster_ref);
     let spec = template(&mut check, "spec", &object.spec.run);

@@ -13,7 +13,7 @@ use crate::api::defrag::{
     SettleSpec,
 };
 use crate::api::scalar::IntOrString;
-use crate::api::validate;
+use crate::api::validate::{self, Place};
 use crate::cli::CliError;
 use crate::cli::output::Format;
 use crate::core::duration;
@@ -328,7 +328,7 @@ impl Args {
             },
             status: None,
         };
-        match validate::run(&object) {
+        match validate::run(&object, Place::Anywhere) {
             Ok(spec) => Ok((object, spec)),
             Err(errors) => {
                 let lines: Vec<_> = errors.iter().map(|e| in_flags(&e.to_string())).collect();
@@ -391,7 +391,7 @@ fn password(file: &PathBuf) -> Result<Source, CliError> {
 
 /// Fields of the objects, by the flags that set them here. The longer of two
 /// that begin alike comes first.
-const FLAGS: [(&str, &str); 19] = [
+const FLAGS: [(&str, &str); 20] = [
     ("spec.rule.freeSpaceAbove", "--free-space-above"),
     ("spec.rule.quotaUsageAbove", "--quota-usage-above"),
     ("spec.rule.expression", "--rule"),
@@ -407,6 +407,7 @@ const FLAGS: [(&str, &str); 19] = [
         "allowSingleMember (--allow-single-member)",
         "--allow-single-member",
     ),
+    (" (in Kubernetes tls.secretRef)", ""),
     ("tls.caFile", "--cacert"),
     ("tls.certFile", "--cert"),
     ("tls.keyFile", "--key"),

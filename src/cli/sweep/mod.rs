@@ -21,7 +21,7 @@ use crate::core::run::{Note, RunRecord};
 use crate::core::sweep::{Control, Step};
 use crate::engine::drive::{Driven, Orders, Recorder, drive};
 use crate::engine::{HostError, now};
-use crate::etcd::ClusterClient;
+use crate::etcd::{ClusterClient, Guard};
 
 use super::output::{self, Format};
 use super::signals::Signals;
@@ -71,7 +71,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
                 // First what has been done, then what is asked of it.
                 biased;
                 driven = &mut driving => match driven {
-                    Driven::Finished(_) | Driven::ShutDown(_) => break false,
+                    Driven::Finished(_) | Driven::ShutDown(_) | Driven::Superseded(_) => break false,
                 },
                 () = signals.next() => {
                     if interrupted {
@@ -160,6 +160,15 @@ impl Recorder for Keeper {
         self.screen.show(&news);
         self.hold(record, step);
         Ok(())
+    }
+
+    /// Nobody else works with this record.
+    fn permit(&self) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn guard(&self) -> Guard {
+        Arc::new(|| Ok(()))
     }
 }
 

@@ -1,6 +1,8 @@
 //! The firing episode: since when the signal has fired without a break, and
 //! what a reading without an answer does to it.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::core::duration;
@@ -19,7 +21,8 @@ const NEWS: f64 = 0.1;
 /// episode has not begun. That is also so for a run whose end was not taken into
 /// account yet, and for one that may end before the decision.
 pub fn wants_sample_age(state: &ClusterState, runs: &[RunSummary]) -> bool {
-    let ends_now = |run: &RunSummary| run.end.is_none() || !state.accounted.contains(&run.name);
+    let accounted: BTreeSet<&str> = state.accounted.iter().map(String::as_str).collect();
+    let ends_now = |run: &RunSummary| run.end.is_none() || !accounted.contains(run.name.as_str());
     (state.last_run.is_some() && state.firing_since.is_none()) || runs.iter().any(ends_now)
 }
 

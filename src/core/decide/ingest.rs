@@ -1,5 +1,7 @@
 //! What the list of runs adds to what is remembered.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::core::reason::Reason;
@@ -33,10 +35,12 @@ pub(super) fn runs(
         .iter()
         .filter_map(|run| Some((run, run.end.as_ref()?)))
         .collect();
+    // By name, not by time: times may lie in the future when the clock was wrong.
+    let accounted = std::mem::take(&mut state.accounted);
+    let accounted: BTreeSet<&str> = accounted.iter().map(String::as_str).collect();
     ended.sort_by(|a, b| (a.1.at, &a.0.name).cmp(&(b.1.at, &b.0.name)));
     for (run, end) in &ended {
-        // By name, not by time: times may lie in the future when the clock was wrong.
-        if counts(run, end) && !state.accounted.contains(&run.name) {
+        if counts(run, end) && !accounted.contains(run.name.as_str()) {
             take_in(policy, state, run, end, now);
         }
     }
@@ -78,6 +82,9 @@ fn take_in(
             (false, _) => state.failure_level = state.failure_level.saturating_add(1),
         }
         note_start(state, &run.name, run.created_at);
+    }
+    if end.succeeded && !run.dry_run {
+        state.last_success = state.last_success.max(Some(finished_at));
     }
     if state
         .last_run
@@ -154,6 +161,7 @@ fn mend_clock(state: &mut ClusterState, now: Timestamp) {
         start.at = start.at.min(now);
     }
     for time in [
+        &mut state.last_success,
         &mut state.gap_since,
         &mut state.evidence_at,
         &mut state.failing_since,

@@ -5,6 +5,7 @@
 //! most, one run to create. A decision is a value with a closed reason; waiting
 //! is not an error.
 
+mod blocked;
 mod episode;
 mod ingest;
 mod pause;
@@ -22,6 +23,7 @@ use super::run::Note;
 use super::signal::{Reading, SignalState};
 use super::window::{ClosedBy, Gate};
 
+pub use blocked::blocked_since;
 pub use episode::wants_sample_age;
 pub use pause::wait_after_useless;
 pub use policy::*;

@@ -142,6 +142,9 @@ pub struct ClusterState {
     pub fallback_active: bool,
     pub active_run: Option<String>,
     pub last_run: Option<LastRun>,
+    /// End of the last run on the cluster that succeeded, also when others have
+    /// ended since; a dry run of this policy does not count.
+    pub last_success: Option<Timestamp>,
     /// Useless runs in a row.
     pub backoff_level: u32,
     /// Failed runs in a row.

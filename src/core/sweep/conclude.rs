@@ -118,6 +118,47 @@ fn compaction(record: &mut RunRecord, result: &ActResult, now: Timestamp) {
     }
 }
 
+/// Takes back the intent of an act that was not sent, and that nobody else can
+/// have sent: the record was `before`, and was announced as `announced`. What
+/// goes forward only has gone forward.
+pub fn withdraw(mut announced: RunRecord, before: &RunRecord, act: &Act) -> RunRecord {
+    match act {
+        Act::Defragment { member: id, .. } => {
+            let Some(member) = announced.member_mut(*id) else {
+                return announced;
+            };
+            match before.member(*id) {
+                Some(old) => old.clone_into(member),
+                None => {
+                    let reason = Reason::WaitingForTurn;
+                    member.settle(Outcome::Pending, reason, reason.sentence());
+                    member.attempts = member.attempts.saturating_sub(1);
+                    member.started_at = None;
+                }
+            }
+        }
+        Act::MoveLeader { .. } => {
+            announced
+                .transfers
+                .pop_if(|last| last.outcome == TransferOutcome::InProgress);
+        }
+        Act::Compact { .. } => {
+            if let Some(compaction) = &mut announced.compaction {
+                compaction.attempts = compaction.attempts.saturating_sub(1);
+            }
+            // The flush that was counted did not take place either.
+            announced.transient.clone_from(&before.transient);
+        }
+        Act::Disarm { member, .. } => {
+            if let Some(disarm) = announced.disarms.iter_mut().find(|d| d.member == *member) {
+                disarm.attempts = disarm.attempts.saturating_sub(1);
+            }
+            announced.disarms.retain(|disarm| disarm.attempts > 0);
+        }
+    }
+    announced
+}
+
 /// After a restart: no answer will come any more for what was under way.
 pub fn resume(mut record: RunRecord) -> RunRecord {
     if record.phase.is_terminal() {

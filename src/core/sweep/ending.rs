@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::rule::{Quota, QuotaSource};
-use crate::core::run::{DisarmRecord, Note, Outcome, Phase, RunRecord, RunSpec};
+use crate::core::run::{DisarmRecord, Note, Outcome, Phase, RunRecord, RunSpec, TransferOutcome};
 use crate::core::view::{AlarmKind, MemberId, Observation};
 
 use super::{Act, MAX_DISARMS, SOON, Step, failed_labels, observe};
@@ -20,8 +20,45 @@ pub(super) fn stop(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, n
     end(spec, record, seen)
 }
 
-/// Disarms what is due, then finishes.
-pub(super) fn end(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -> Step {
+/// Ends a run whose cluster nobody can look at any more, and says what is not
+/// known of it.
+pub fn abandon(mut record: RunRecord, why: &str, now: Timestamp) -> RunRecord {
+    if record.phase.is_terminal() {
+        return record;
+    }
+    let mut unknown = Vec::new();
+    for member in &mut record.members {
+        if member.call.is_some() {
+            unknown.push(format!("what became of member {}", member.label()));
+            member.settle(
+                Outcome::Unknown,
+                Reason::OutcomeUnknown,
+                "the cluster cannot be looked at any more; the call may have taken place",
+            );
+            member.finished_at = Some(now);
+        }
+    }
+    skip_pending(&mut record);
+    for transfer in &mut record.transfers {
+        if transfer.outcome == TransferOutcome::InProgress {
+            transfer.outcome = TransferOutcome::Failed;
+            "whether leadership moved is not known".clone_into(&mut transfer.message);
+        }
+    }
+    if record.touched() {
+        unknown.push("whether a NOSPACE alarm is raised".to_owned());
+    }
+    let mut message = format!("removed, and its cluster cannot be looked at any more: {why}");
+    if !unknown.is_empty() {
+        message.push_str(&format!("; not known: {}", unknown.join(", ")));
+    }
+    record.phase = Phase::Failed;
+    record.completed_at = Some(now);
+    record.result = Some(Note::new(Reason::Interrupted, message));
+    record
+}
+
+fn skip_pending(record: &mut RunRecord) {
     for member in record
         .members
         .iter_mut()
@@ -33,6 +70,11 @@ pub(super) fn end(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) ->
             Reason::SweepEnded.sentence(),
         );
     }
+}
+
+/// Disarms what is due, then finishes.
+pub(super) fn end(spec: &RunSpec, record: &mut RunRecord, seen: &Observation) -> Step {
+    skip_pending(record);
     let disarm = if may_disarm(spec, record) {
         disarm(record, seen)
     } else {

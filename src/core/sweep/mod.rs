@@ -21,7 +21,8 @@ use super::reason::Reason;
 use super::run::{LeaderMode, Note, Outcome, Phase, RunRecord, RunSpec};
 use super::view::{MemberId, Observation};
 
-pub use conclude::{conclude, resume};
+pub use conclude::{conclude, resume, withdraw};
+pub use ending::abandon;
 pub use gate::{Closed, Consequence, gate};
 pub use plan::member_timeout;
 
@@ -85,6 +86,11 @@ pub enum Act {
 pub struct Control {
     /// End after the member in progress: a deletion, an interrupt.
     pub stop: Option<Note>,
+    /// Touch nothing for now: somebody else is changing the cluster.
+    pub hold: Option<Note>,
+    /// Nobody describes the cluster any more and the run is to go: a call whose
+    /// outcome cannot be seen is waited for until its own deadline, no longer.
+    pub forsaken: bool,
 }
 
 /// A step and the record to store before it.
@@ -108,7 +114,7 @@ fn decide(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, control: &
     let now = seen.at;
     hold_cluster(spec, record, now);
 
-    if let Some(step) = resolve::member_in_flight(record, seen) {
+    if let Some(step) = resolve::member_in_flight(record, seen, control) {
         return step;
     }
     if let Some(step) = resolve::transfer_in_flight(record, seen) {
@@ -117,6 +123,12 @@ fn decide(spec: &RunSpec, record: &mut RunRecord, seen: &Observation, control: &
     note_early_stop(record, now, control);
     if record.stopping.is_some() {
         return ending::end(spec, record, seen);
+    }
+    if let Some(note) = &control.hold {
+        // A cluster that is being changed passes no gate, and is refused by none.
+        record.transient.revision_suspicions = 0;
+        record.gate = Some(note.clone());
+        return hold(GATE_PAUSE, note.reason, note.message.clone());
     }
 
     match gate(spec, record, seen) {

@@ -8,7 +8,7 @@ use crate::core::reason::Reason;
 use crate::core::run::{MemberRecord, Outcome, RunRecord, TransferOutcome};
 use crate::core::view::{MemberStatus, MemberView, Observation};
 
-use super::{MAX_ATTEMPTS, RESOLVE_PAUSE, SOON, Step, TRANSFER_TIMEOUT, later, observe};
+use super::{Control, MAX_ATTEMPTS, RESOLVE_PAUSE, SOON, Step, TRANSFER_TIMEOUT, later, observe};
 
 /// How long a member that has answered may take to tell its size.
 const SIZE_TIMEOUT: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
@@ -32,7 +32,11 @@ enum Found {
 }
 
 /// Settles the member whose call is under way. `Some` while it cannot be settled.
-pub(super) fn member_in_flight(record: &mut RunRecord, seen: &Observation) -> Option<Step> {
+pub(super) fn member_in_flight(
+    record: &mut RunRecord,
+    seen: &Observation,
+    control: &Control,
+) -> Option<Step> {
     let now = seen.at;
     let run_deadline = record.deadline;
     let not_executed_before = record.transient.not_executed_seen;
@@ -108,8 +112,13 @@ pub(super) fn member_in_flight(record: &mut RunRecord, seen: &Observation) -> Op
         )),
         Found::Open(what) => {
             let call_deadline = member.call.as_ref().map(|call| call.deadline);
-            let given_up =
-                run_deadline.is_some_and(|d| now >= d) && call_deadline.is_some_and(|d| now >= d);
+            // Without its Secret nobody looks, and in a namespace that goes it does not
+            // come back.
+            let locked = control.stop.is_some()
+                && matches!(&seen.members, Err(trouble) if trouble.reason == Reason::SecretUnusable);
+            let patience_ends =
+                control.forsaken || locked || run_deadline.is_some_and(|d| now >= d);
+            let given_up = patience_ends && call_deadline.is_some_and(|d| now >= d);
             if given_up {
                 member.settle(
                     Outcome::Unknown,

@@ -7,12 +7,13 @@ use crate::api::StatusError;
 use crate::api::defrag::EtcdDefrag;
 use crate::api::policy::EtcdDefragPolicy;
 use crate::api::target::EtcdTarget;
-use crate::api::validate;
+use crate::api::validate::{self, Place};
 use crate::core::decide::ClusterState;
-use crate::core::run::RunRecord;
+use crate::core::reason::Reason;
+use crate::core::run::{Note, RunRecord};
 use crate::core::view::ClusterId;
-use crate::engine::{ObjectKey, PolicyView, RunView, TargetView};
-use crate::hosts::connection::connection;
+use crate::engine::{ClusterKey, ObjectKey, PolicyView, RunView, TargetView};
+use crate::hosts::connection::of_files;
 
 fn never_valid() -> String {
     "no document of it could ever be read".to_owned()
@@ -31,6 +32,7 @@ fn usable<'a, S>(
     }
 }
 
+/// The host gives it a version when it shows it.
 pub(super) fn target_view(stored: &StoredTarget, blocked: Option<&str>) -> TargetView {
     let spec = usable(
         stored.spec.as_ref(),
@@ -43,16 +45,19 @@ pub(super) fn target_view(stored: &StoredTarget, blocked: Option<&str>) -> Targe
             spec: spec.clone(),
             status: None,
         };
-        let target = validate::target(&object).map_err(|errors| validate::summary(&errors))?;
-        connection(&target)
+        let target = validate::target(&object, Place::Standalone)
+            .map_err(|errors| validate::summary(&errors))?;
+        of_files(&target)
             .map(Arc::new)
             .map_err(|error| error.to_string())
     });
     TargetView {
-        key: stored.key(),
+        key: ClusterKey::target(stored.key()),
         generation: stored.generation(),
-        spec,
+        version: 0,
+        spec: spec.map_err(|errors| Note::new(Reason::InvalidSpec, errors)),
         cluster_id: cluster_id(stored),
+        busy: None,
     }
 }
 
@@ -84,13 +89,13 @@ pub(super) fn policy_view(
         .as_ref()
         .map(|spec| spec.cluster_ref.name.as_str())
         .or(named);
-    let cluster = ObjectKey {
+    let cluster = ClusterKey::target(ObjectKey {
         namespace: key.namespace.clone(),
         name: cluster.unwrap_or_default().to_owned(),
-    };
+    });
     let remembered = stored
         .status
-        .state(&cluster.name)
+        .state(&cluster.local_name())
         .map_err(|error| error.to_string());
     let spec = usable(
         stored.spec.as_ref(),
@@ -105,7 +110,7 @@ pub(super) fn policy_view(
             spec: spec.clone(),
             status: None,
         };
-        validate::policy(&object)
+        validate::policy(&object, Place::Standalone)
             .map(Arc::new)
             .map_err(|errors| validate::summary(&errors))
     });
@@ -129,7 +134,7 @@ pub(super) fn run_view(stored: &StoredRun) -> RunView {
                 spec: spec.clone(),
                 status: None,
             };
-            validate::run(&object)
+            validate::run(&object, Place::Standalone)
                 .map(Arc::new)
                 .map_err(|errors| validate::summary(&errors))
         }
@@ -138,14 +143,14 @@ pub(super) fn run_view(stored: &StoredRun) -> RunView {
     let from_file = stored.annotation(FILE).is_some();
     RunView {
         generation: stored.generation(),
-        cluster: ObjectKey {
+        cluster: ClusterKey::target(ObjectKey {
             namespace: key.namespace.clone(),
             name: stored
                 .spec
                 .as_ref()
                 .map(|spec| spec.cluster_ref.name.clone())
                 .unwrap_or_default(),
-        },
+        }),
         owner: stored.owner().map(|owner| ObjectKey {
             namespace: key.namespace.clone(),
             name: owner.name.clone(),

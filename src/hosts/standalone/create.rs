@@ -1,8 +1,6 @@
 //! Runs that policies make.
 
-use std::collections::BTreeSet;
-
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::host::{Inner, StandaloneHost};
@@ -14,41 +12,24 @@ use crate::core::run::{Note, RunRecord};
 use crate::engine::{HostError, ObjectKey, PolicyView};
 
 impl StandaloneHost {
-    /// The administrator's limit on new runs of all policies together.
-    pub(super) fn within_limit(&self, at: Timestamp) -> Result<(), HostError> {
-        let Some(limit) = self.limits.runs_per_hour else {
-            return Ok(());
-        };
+    /// The runs of the last day that policies remember, also those policies that
+    /// were removed.
+    pub(super) fn remembered_runs(&self) -> Vec<(ObjectKey, Timestamp)> {
         let inner = self.inner();
-        let lately = |start: Timestamp| at.duration_since(start) < SignedDuration::from_hours(1);
-        let stored = inner
-            .runs
-            .iter()
-            .filter(|(_, entry)| entry.stored.owner().is_some())
-            .map(|(key, entry)| (&key.namespace, &key.name, entry.stored.created_at()));
-        // Runs that are not kept count as well: their policies remember them, also
-        // those that were removed.
-        let remembered = inner.policies.iter().flat_map(|(key, entry)| {
+        let clusters = inner.policies.iter().flat_map(|(policy, entry)| {
             let clusters = entry.stored.status.clusters.iter();
-            clusters
-                .flat_map(|cluster| &cluster.run_starts)
-                .map(|start| (&key.namespace, &start.name, start.at.timestamp()))
+            clusters.map(move |cluster| (policy, cluster))
         });
-        let recent: BTreeSet<_> = stored
-            .chain(remembered)
-            .filter(|(_, _, start)| lately(*start))
-            .map(|(namespace, name, _)| (namespace, name))
-            .collect();
-        let recent = recent.len();
-        if recent < limit.get() as usize {
-            return Ok(());
-        }
-        Err(HostError {
-            reason: Reason::CreateFailed,
-            message: format!(
-                "policies made {recent} runs within the last hour, and limits.runsPerHour is {limit}"
-            ),
-        })
+        let starts = clusters.flat_map(|(policy, cluster)| {
+            cluster.run_starts.iter().map(move |start| {
+                let key = ObjectKey {
+                    namespace: policy.namespace.clone(),
+                    name: start.name.clone(),
+                };
+                (key, start.at.timestamp())
+            })
+        });
+        starts.collect()
     }
 }
 
@@ -67,7 +48,7 @@ pub(super) fn new_run(
     let entry = inner
         .policies
         .get(&policy.key)
-        .filter(|entry| entry.view.is_some())
+        .filter(|entry| entry.shown)
         .ok_or_else(|| refuse(format!("the policy {} is gone", policy.key)))?;
     let (Some(spec), true) = (
         &entry.stored.spec,

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use super::align::accepted;
@@ -13,17 +15,15 @@ use super::create::new_run;
 use super::objects::Ref;
 use super::store::{Loaded, StateError, Store};
 use super::stored::{Kind, OfKind, StoredPolicy, StoredRun, StoredTarget, file_name};
-use crate::api::conditions::{self, types};
 use crate::api::defrag::EtcdDefragStatus;
-use crate::api::policy::EtcdDefragPolicyStatus;
-use crate::api::target::EtcdTargetStatus;
 use crate::core::reason::Reason;
-use crate::core::run::{Note, RunRecord};
+use crate::core::run::RunRecord;
 use crate::engine::{
-    About, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport, PolicyView, RunView,
-    TargetReport, TargetView, now,
+    About, ClusterKey, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport,
+    PolicyView, RunView, TargetReport, TargetView, now,
 };
-use crate::hosts::config::Limits;
+use crate::hosts::report;
+use crate::hosts::views::Views;
 use crate::telemetry::Telemetry;
 
 /// How many writes of different objects may be under way.
@@ -31,12 +31,12 @@ const STRIPES: usize = 32;
 
 /// An object in memory.
 #[derive(Debug)]
-pub(super) struct Entry<O, V> {
+pub(super) struct Entry<O> {
     pub(super) stored: Arc<O>,
     /// What is in memory is also on the disk.
     pub(super) durable: bool,
-    /// `None` while the object is remembered but not there.
-    pub(super) view: Option<Arc<V>>,
+    /// The engine sees it; false while the object is remembered but not there.
+    pub(super) shown: bool,
     /// Why nothing can be recorded of it.
     pub(super) blocked: Option<String>,
     /// The generation since which it has been about the same cluster.
@@ -45,9 +45,9 @@ pub(super) struct Entry<O, V> {
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
-    pub(super) targets: BTreeMap<ObjectKey, Entry<StoredTarget, TargetView>>,
-    pub(super) policies: BTreeMap<ObjectKey, Entry<StoredPolicy, PolicyView>>,
-    pub(super) runs: BTreeMap<ObjectKey, Entry<StoredRun, RunView>>,
+    pub(super) targets: BTreeMap<ObjectKey, Entry<StoredTarget>>,
+    pub(super) policies: BTreeMap<ObjectKey, Entry<StoredPolicy>>,
+    pub(super) runs: BTreeMap<ObjectKey, Entry<StoredRun>>,
     pub(super) unusable: BTreeMap<(Kind, String), StateError>,
     /// Objects whose document is not there, and since when.
     pub(super) missing: BTreeMap<Ref, Instant>,
@@ -63,21 +63,18 @@ pub struct StandaloneHost {
     pub(super) store: Arc<Store>,
     inner: Mutex<Inner>,
     stripes: [tokio::sync::Mutex<()>; STRIPES],
-    changes: watch::Sender<u64>,
+    /// What the engine sees. Changed under the lock of `inner`.
+    pub(super) views: Views,
+    /// The last version that a target's view got.
+    versions: AtomicU64,
     /// The objects are to be read again.
     pub(super) reread: Notify,
-    pub(super) limits: Limits,
     pub(super) telemetry: Arc<Telemetry>,
 }
 
 impl StandaloneHost {
     /// A host that knows what was stored; objects come with the first sync.
-    pub(super) fn new(
-        store: Store,
-        loaded: Loaded,
-        limits: Limits,
-        telemetry: Arc<Telemetry>,
-    ) -> Self {
+    pub(super) fn new(store: Store, loaded: Loaded, telemetry: Arc<Telemetry>) -> Self {
         let Loaded {
             targets,
             policies,
@@ -88,6 +85,7 @@ impl StandaloneHost {
             unusable,
             ..Inner::default()
         };
+        let views = Views::default();
         for (key, stored) in targets {
             inner.targets.insert(key, Entry::loaded(stored));
         }
@@ -97,11 +95,14 @@ impl StandaloneHost {
             inner.policies.insert(key, entry);
         }
         for (key, stored) in runs {
-            let view = accepted(&stored).then(|| Arc::new(checked::run_view(&stored)));
+            let shown = accepted(&stored);
+            if shown {
+                views.put_run(Arc::new(checked::run_view(&stored)));
+            }
             inner.runs.insert(
                 key,
                 Entry {
-                    view,
+                    shown,
                     ..Entry::loaded(stored)
                 },
             );
@@ -110,9 +111,9 @@ impl StandaloneHost {
             store: Arc::new(store),
             inner: Mutex::new(inner),
             stripes: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
-            changes: watch::Sender::new(0),
+            views,
+            versions: AtomicU64::new(0),
             reread: Notify::new(),
-            limits,
             telemetry,
         }
     }
@@ -123,9 +124,23 @@ impl StandaloneHost {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn changed(&self) {
-        self.changes
-            .send_modify(|count| *count = count.wrapping_add(1));
+    /// Shows a target to the engine, with a version of its own when it is news.
+    pub(super) fn show_target(&self, view: TargetView) {
+        let old = self.views.target(&view.key);
+        let same = old.filter(|old| {
+            (&old.spec, &old.busy, old.cluster_id) == (&view.spec, &view.busy, view.cluster_id)
+        });
+        let version = match same {
+            Some(old) => old.version,
+            None => self.versions.fetch_add(1, Ordering::Relaxed) + 1,
+        };
+        self.views
+            .put_target(Arc::new(TargetView { version, ..view }));
+    }
+
+    /// Nobody can say which runs there are while a file of one cannot be read.
+    fn readable(&self) -> Result<(), HostError> {
+        self.inner().runs_unreadable().map_or(Ok(()), Err)
     }
 
     /// Orders the writes of one object.
@@ -163,23 +178,16 @@ impl StandaloneHost {
     }
 }
 
-impl<S, T, V> Entry<super::stored::Stored<S, T>, V> {
+impl<S, T> Entry<super::stored::Stored<S, T>> {
     pub(super) fn loaded(stored: super::stored::Stored<S, T>) -> Self {
         Entry {
             stored: Arc::new(stored),
             durable: true,
-            view: None,
+            shown: false,
             blocked: None,
             cluster_since: 1,
         }
     }
-}
-
-fn views<O, V>(entries: &BTreeMap<ObjectKey, Entry<O, V>>) -> Vec<Arc<V>> {
-    entries
-        .values()
-        .filter_map(|entry| entry.view.clone())
-        .collect()
 }
 
 fn not_stored(error: &StateError) -> HostError {
@@ -220,24 +228,57 @@ impl Inner {
 }
 
 impl Host for StandaloneHost {
-    fn policies(&self) -> Vec<Arc<PolicyView>> {
-        views(&self.inner().policies)
+    fn policy_keys(&self) -> Vec<ObjectKey> {
+        self.views.policy_keys()
     }
 
-    fn targets(&self) -> Vec<Arc<TargetView>> {
-        views(&self.inner().targets)
+    fn policy(&self, key: &ObjectKey) -> Option<Arc<PolicyView>> {
+        self.views.policy(key)
+    }
+
+    fn cluster_keys(&self) -> Vec<ClusterKey> {
+        self.views.cluster_keys()
+    }
+
+    fn target(&self, key: &ClusterKey) -> Option<Arc<TargetView>> {
+        self.views.target(key)
+    }
+
+    fn run(&self, key: &ObjectKey) -> Result<Option<Arc<RunView>>, HostError> {
+        self.readable().map(|()| self.views.run(key))
     }
 
     fn runs(&self) -> Result<Vec<Arc<RunView>>, HostError> {
-        let inner = self.inner();
-        match inner.runs_unreadable() {
-            Some(error) => Err(error),
-            None => Ok(views(&inner.runs)),
-        }
+        self.readable().map(|()| self.views.runs())
+    }
+
+    fn unfinished_runs(&self) -> Result<Vec<Arc<RunView>>, HostError> {
+        self.readable().map(|()| self.views.unfinished_runs())
+    }
+
+    fn runs_on(&self, cluster: &ClusterKey) -> Result<Vec<Arc<RunView>>, HostError> {
+        self.readable().map(|()| self.views.runs_on(cluster))
+    }
+
+    fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>> {
+        self.views.policies_on(cluster)
+    }
+
+    fn forgotten_runs(&self) -> Vec<(ObjectKey, Timestamp)> {
+        self.remembered_runs()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+        self.views.changes()
+    }
+
+    fn changes_on(&self, cluster: &ClusterKey) -> watch::Receiver<u64> {
+        self.views.changes_on(cluster)
+    }
+
+    /// The state folder's lock keeps every other process out.
+    fn permit(&self) -> Result<(), HostError> {
+        Ok(())
     }
 
     async fn create_run(&self, run: NewRun) -> Result<Created, HostError> {
@@ -270,20 +311,20 @@ impl Host for StandaloneHost {
             }
             Arc::new(new_run(&inner, &key, &policy, &cause, created_at)?)
         };
-        self.within_limit(created_at)?;
         self.write(stored.clone())
             .await
             .map_err(|error| not_stored(&error))?;
-        let view = Some(Arc::new(checked::run_view(&stored)));
+        let view = Arc::new(checked::run_view(&stored));
         let entry = Entry {
             stored,
             durable: true,
-            view,
+            shown: true,
             blocked: None,
             cluster_since: 1,
         };
-        self.inner().runs.insert(key, entry);
-        self.changed();
+        let mut inner = self.inner();
+        inner.runs.insert(key, entry);
+        self.views.put_run(view);
         Ok(Created::New)
     }
 
@@ -314,21 +355,15 @@ impl Host for StandaloneHost {
                 .await
                 .map_err(|error| not_stored(&error))?;
         }
-        let moved = stored.status.phase != before.status.phase;
-        {
-            let mut inner = self.inner();
-            let entry = inner.runs.get_mut(key).ok_or_else(vanished)?;
-            entry.stored = stored;
-            entry.durable = true;
-            if let Some(view) = &entry.view {
-                entry.view = Some(Arc::new(RunView {
-                    record: record.clone(),
-                    ..(**view).clone()
-                }));
-            }
-        }
-        if moved {
-            self.changed();
+        let mut inner = self.inner();
+        let entry = inner.runs.get_mut(key).ok_or_else(vanished)?;
+        entry.stored = stored;
+        entry.durable = true;
+        if let Some(view) = self.views.run(key) {
+            self.views.put_run(Arc::new(RunView {
+                record: record.clone(),
+                ..(*view).clone()
+            }));
         }
         Ok(())
     }
@@ -354,27 +389,7 @@ impl Host for StandaloneHost {
                 .map(|spec| spec.cluster_ref.name.clone());
             (entry.stored.clone(), entry.durable, cluster)
         };
-        let generation = Some(report.generation);
-        let mut status = match &cluster {
-            Some(cluster) => EtcdDefragPolicyStatus::from_state(
-                cluster,
-                &report.state,
-                generation,
-                &before.status,
-                now(),
-            ),
-            None => EtcdDefragPolicyStatus {
-                observed_generation: generation,
-                ..before.status.clone()
-            },
-        };
-        set_ready(
-            &mut status.conditions,
-            &before.status.conditions,
-            &report.ready,
-            Reason::Accepted,
-            generation,
-        );
+        let status = report::policy_status(cluster.as_deref(), report, &before.status, now());
         let mut stored = before.clone();
         if status != before.status || !durable {
             stored = Arc::new(StoredPolicy {
@@ -389,17 +404,22 @@ impl Host for StandaloneHost {
         if let Some(entry) = inner.policies.get_mut(key) {
             entry.stored = stored;
             entry.durable = true;
-            if let Some(view) = &entry.view {
-                entry.view = Some(Arc::new(PolicyView {
+            if let Some(view) = self.views.policy(key) {
+                self.views.put_policy(Arc::new(PolicyView {
                     state: report.state.clone(),
-                    ..(**view).clone()
+                    ..(*view).clone()
                 }));
             }
         }
         Ok(())
     }
 
-    async fn record_target(&self, key: &ObjectKey, report: &TargetReport) -> Result<(), HostError> {
+    async fn record_target(
+        &self,
+        cluster: &ClusterKey,
+        report: &TargetReport,
+    ) -> Result<(), HostError> {
+        let key = &cluster.object;
         let _turn = self.turn(Kind::Target, key).await;
         let (before, durable) = {
             let inner = self.inner();
@@ -415,23 +435,7 @@ impl Host for StandaloneHost {
             }
             (entry.stored.clone(), entry.durable)
         };
-        let generation = Some(report.generation);
-        let mut status = match &report.seen {
-            Some(seen) => {
-                EtcdTargetStatus::from_observation(seen, generation, &before.status, now())
-            }
-            None => EtcdTargetStatus {
-                observed_generation: generation,
-                ..before.status.clone()
-            },
-        };
-        set_ready(
-            &mut status.conditions,
-            &before.status.conditions,
-            &report.ready,
-            Reason::ClusterHealthy,
-            generation,
-        );
+        let status = report::target_status(report, &before.status, now());
         let mut stored = before.clone();
         if status != before.status || !durable {
             stored = Arc::new(StoredTarget {
@@ -442,48 +446,37 @@ impl Host for StandaloneHost {
                 .await
                 .map_err(|error| not_stored(&error))?;
         }
-        let mut identified = false;
-        {
-            let mut inner = self.inner();
-            if let Some(entry) = inner.targets.get_mut(key) {
-                identified = stored.status.cluster_id != before.status.cluster_id;
-                entry.stored = stored;
-                entry.durable = true;
-                if let Some(view) = &entry.view {
-                    let cluster_id = checked::cluster_id(&entry.stored);
-                    entry.view = Some(Arc::new(TargetView {
-                        cluster_id,
-                        ..(**view).clone()
-                    }));
-                }
+        let mut inner = self.inner();
+        if let Some(entry) = inner.targets.get_mut(key) {
+            entry.stored = stored;
+            entry.durable = true;
+            if let Some(view) = self.views.target(cluster) {
+                self.show_target(TargetView {
+                    cluster_id: checked::cluster_id(&entry.stored),
+                    ..(*view).clone()
+                });
             }
-        }
-        if identified {
-            self.changed();
         }
         Ok(())
     }
 
     async fn remove_run(&self, key: &ObjectKey) -> Result<(), HostError> {
         let _turn = self.turn(Kind::Run, key).await;
-        let kept = {
-            let inner = self.inner();
-            let Some(entry) = inner.runs.get(key) else {
-                return Ok(());
-            };
-            entry
-                .view
-                .as_ref()
-                .is_some_and(|view| !view.removable && !view.deleting)
-        };
-        if kept {
+        if !self.inner().runs.contains_key(key) {
+            return Ok(());
+        }
+        let view = self.views.run(key);
+        if view.is_some_and(|view| !view.removable && !view.deleting) {
             return Ok(());
         }
         self.erase(Kind::Run, key)
             .await
             .map_err(|error| not_stored(&error))?;
-        self.inner().runs.remove(key);
-        self.changed();
+        {
+            let mut inner = self.inner();
+            inner.runs.remove(key);
+            self.views.remove_run(key);
+        }
         // A document of that name, put back meanwhile, is a new run.
         self.reread.notify_one();
         Ok(())
@@ -498,7 +491,7 @@ impl Host for StandaloneHost {
         let (kind, key) = match &about {
             About::Policy(key) => (Kind::Policy, key),
             About::Run(key) => (Kind::Run, key),
-            About::Target(key) => (Kind::Target, key),
+            About::Target(cluster) => (Kind::Target, &cluster.object),
         };
         let (kind, reason) = (kind.as_str(), note.reason.as_str());
         if warning {
@@ -507,30 +500,4 @@ impl Host for StandaloneHost {
             tracing::info!(event = true, kind, object = %key, reason, "{}", note.message);
         }
     }
-}
-
-/// `Ready` as the engine says it. Its time comes from before: what the status
-/// said by itself meanwhile does not count.
-fn set_ready(
-    list: &mut Vec<conditions::Condition>,
-    before: &[conditions::Condition],
-    ready: &Note,
-    good: Reason,
-    generation: Option<i64>,
-) {
-    let old = conditions::get(before, types::READY).cloned();
-    match (list.iter_mut().find(|c| c.type_ == types::READY), old) {
-        (Some(current), Some(old)) => *current = old,
-        (Some(_), None) => list.retain(|c| c.type_ != types::READY),
-        (None, _) => {}
-    }
-    conditions::set(
-        list,
-        types::READY,
-        ready.reason == good,
-        ready.reason,
-        ready.message.clone(),
-        now(),
-        generation,
-    );
 }

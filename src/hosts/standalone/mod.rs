@@ -39,7 +39,7 @@ pub use stored::Kind;
 
 use self::objects::{Folder, SETTLE, Snapshot};
 use self::store::Store;
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::hosts::config::Config;
 use crate::signals::Sources;
 use crate::signals::prometheus::SourceError;
@@ -130,22 +130,24 @@ pub async fn run(
         None => None,
     };
     let (store, loaded) = blocking(move || Store::open(&state)).await??;
+    // Whoever holds the state's lock acts.
+    telemetry.leader(true);
     for error in loaded.unusable.values() {
         telemetry.error("state");
         tracing::error!(%error, "a state file cannot be used");
     }
-    let host = Arc::new(StandaloneHost::new(
-        store,
-        loaded,
-        limits,
-        telemetry.clone(),
-    ));
+    let host = Arc::new(StandaloneHost::new(store, loaded, telemetry.clone()));
 
     let mut reader = Reader::new(host.clone(), &objects);
     reader.first().await?;
     telemetry.ready();
     let mut reading = tokio::spawn(reader.follow(stop.clone()));
-    let mut engine = tokio::spawn(Engine::new(host, sources, telemetry).run(stop.clone()));
+    let engine_limits = engine::Limits {
+        max_concurrent_runs: None,
+        runs_per_hour: limits.runs_per_hour,
+    };
+    let engine = Engine::new(host, sources, telemetry, engine_limits);
+    let mut engine = tokio::spawn(engine.run(stop.clone()));
     let ended = tokio::select! {
         // A stop ends the others as well, which is then no fault of theirs.
         biased;

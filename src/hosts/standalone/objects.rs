@@ -27,6 +27,7 @@ use serde_json::Value;
 
 use super::stored::Kind;
 use crate::api::document::{self, Object};
+use crate::api::validate::Place;
 use crate::engine::ObjectKey;
 
 /// How long a file must have been left alone before its content counts.
@@ -296,7 +297,7 @@ fn parse(file: &str, text: &str) -> Content {
         for located in parsed.objects {
             let errors: Vec<String> = located
                 .value
-                .errors()
+                .errors(Place::Standalone)
                 .iter()
                 .map(|error| located.locate(error).to_string())
                 .collect();

@@ -18,7 +18,7 @@ use super::stored::{
 use crate::api::document::Object;
 use crate::api::policy::EtcdDefragPolicySpec;
 use crate::api::target::EtcdTargetSpec;
-use crate::engine::{ObjectKey, now};
+use crate::engine::{ClusterKey, ObjectKey, RunView, now};
 
 /// How long a document must be missing before that counts. Editors and tools
 /// take a file away and put it back.
@@ -40,7 +40,6 @@ impl StandaloneHost {
         self.look_again_at_unusable().await;
         let mut soon = snapshot.unsettled;
         let mut problems = snapshot.problems.clone();
-        let mut changed = false;
         for reference in self.concerned(snapshot) {
             let file = self.file_of(&reference);
             let situation = match snapshot.documents.get(&reference) {
@@ -58,18 +57,33 @@ impl StandaloneHost {
                 self.inner().missing.remove(&reference);
             }
             let key = &reference.key;
-            changed |= match reference.kind {
+            match reference.kind {
                 Kind::Target => self.sync_target(key, situation).await,
                 Kind::Policy => self.sync_policy(key, situation).await,
                 Kind::Run => self.sync_run(key, situation, &mut problems).await,
-            };
+            }
         }
-        changed |= self.refresh_removable();
+        self.refresh_removable();
         self.tell(problems).await;
-        if changed || std::mem::take(&mut self.inner().retry) {
-            self.changed();
+        self.show_counts();
+        if std::mem::take(&mut self.inner().retry) {
+            self.views.wake();
         }
         Synced { soon }
+    }
+
+    fn show_counts(&self) {
+        let inner = self.inner();
+        let targets = inner.targets.values().filter(|e| e.shown).count();
+        let policies = inner.policies.values().filter(|e| e.shown).count();
+        let runs = inner.runs.values().filter(|e| e.shown).count();
+        for (kind, count) in [
+            (Kind::Target, targets),
+            (Kind::Policy, policies),
+            (Kind::Run, runs),
+        ] {
+            self.telemetry.watched(kind.as_str(), count);
+        }
     }
 
     /// Every object that there is a document of, or that is stored.
@@ -112,7 +126,7 @@ impl StandaloneHost {
         now.duration_since(since) >= REMOVAL_GRACE
     }
 
-    async fn sync_target(&self, key: &ObjectKey, situation: Situation<'_>) -> bool {
+    async fn sync_target(&self, key: &ObjectKey, situation: Situation<'_>) {
         let _turn = self.turn(Kind::Target, key).await;
         let (before, durable, unusable) = {
             let inner = self.inner();
@@ -139,7 +153,7 @@ impl StandaloneHost {
             target_spec,
             now(),
         ) else {
-            return false;
+            return;
         };
         if before
             .as_ref()
@@ -156,22 +170,19 @@ impl StandaloneHost {
         else {
             return self.review_target(key, unusable);
         };
-        let view = stored
-            .annotation(REMOVED_AT)
-            .is_none()
-            .then(|| Arc::new(checked::target_view(&stored, unusable.as_deref())));
         let entry = Entry {
+            shown: stored.annotation(REMOVED_AT).is_none(),
             stored,
             durable,
-            view,
             blocked: unusable,
             cluster_since: 1,
         };
-        self.inner().targets.insert(key.clone(), entry);
-        true
+        let mut inner = self.inner();
+        self.present_target(&entry);
+        inner.targets.insert(key.clone(), entry);
     }
 
-    async fn sync_policy(&self, key: &ObjectKey, situation: Situation<'_>) -> bool {
+    async fn sync_policy(&self, key: &ObjectKey, situation: Situation<'_>) {
         let _turn = self.turn(Kind::Policy, key).await;
         let (before, durable, unusable, cluster_since) = {
             let inner = self.inner();
@@ -199,7 +210,7 @@ impl StandaloneHost {
             policy_spec,
             now(),
         ) else {
-            return false;
+            return;
         };
         let cluster = |stored: &StoredPolicy| {
             stored
@@ -220,24 +231,21 @@ impl StandaloneHost {
             Situation::Present(document) => document.cluster.as_deref(),
             Situation::Doubt(_) | Situation::Gone => None,
         };
-        let view = stored
-            .annotation(REMOVED_AT)
-            .is_none()
-            .then(|| Arc::new(checked::policy_view(&stored, unusable.as_deref(), named)));
         let cluster_since = if moved {
             stored.generation()
         } else {
             cluster_since
         };
         let entry = Entry {
+            shown: stored.annotation(REMOVED_AT).is_none(),
             stored,
             durable,
-            view,
             blocked: unusable,
             cluster_since,
         };
-        self.inner().policies.insert(key.clone(), entry);
-        true
+        let mut inner = self.inner();
+        self.present_policy(&entry, named);
+        inner.policies.insert(key.clone(), entry);
     }
 
     async fn sync_run(
@@ -245,13 +253,13 @@ impl StandaloneHost {
         key: &ObjectKey,
         situation: Situation<'_>,
         problems: &mut Vec<String>,
-    ) -> bool {
+    ) {
         let _turn = self.turn(Kind::Run, key).await;
         let (before, durable) = {
             let inner = self.inner();
             // Nobody can say which runs there are.
             if inner.runs_unreadable().is_some() {
-                return false;
+                return;
             }
             let entry = inner.runs.get(key);
             (
@@ -260,43 +268,61 @@ impl StandaloneHost {
             )
         };
         let next = match align::run(key, before.as_deref(), situation, now()) {
-            RunFate::None => return false,
+            RunFate::None => return,
             RunFate::Conflict(problem) => {
                 problems.push(problem);
-                return false;
+                return;
             }
             RunFate::Forget => return self.forget(Kind::Run, key).await,
             RunFate::Store(next) => *next,
         };
         let begins = accepted(&next) && !before.as_ref().is_some_and(|before| accepted(before));
         let Some((stored, durable)) = self.keep(before.as_ref(), durable, next, false).await else {
-            return false;
+            return;
         };
         if begins && !durable {
             // A run is known to nobody before it is stored.
-            return false;
+            return;
         }
-        let view = accepted(&stored).then(|| {
+        let shown = accepted(&stored);
+        let mut inner = self.inner();
+        if shown {
             let mut view = checked::run_view(&stored);
-            if let Some(old) = self
-                .inner()
-                .runs
-                .get(key)
-                .and_then(|entry| entry.view.clone())
-            {
+            if let Some(old) = self.views.run(key) {
                 view.record = old.record.clone();
             }
-            Arc::new(view)
-        });
+            self.views.put_run(Arc::new(view));
+        }
         let entry = Entry {
             stored,
             durable,
-            view,
+            shown,
             blocked: None,
             cluster_since: 1,
         };
-        self.inner().runs.insert(key.clone(), entry);
-        true
+        inner.runs.insert(key.clone(), entry);
+    }
+
+    fn present_target(&self, entry: &Entry<StoredTarget>) {
+        if entry.shown {
+            self.show_target(checked::target_view(
+                &entry.stored,
+                entry.blocked.as_deref(),
+            ));
+        } else {
+            self.views
+                .remove_target(&ClusterKey::target(entry.stored.key()));
+        }
+    }
+
+    /// `named` is the cluster of a document that could not be used as a whole.
+    fn present_policy(&self, entry: &Entry<StoredPolicy>, named: Option<&str>) {
+        if entry.shown {
+            let view = checked::policy_view(&entry.stored, entry.blocked.as_deref(), named);
+            self.views.put_policy(Arc::new(view));
+        } else {
+            self.views.remove_policy(&entry.stored.key());
+        }
     }
 
     /// Stores the next form when it is new, or was never stored. `None` when
@@ -331,39 +357,22 @@ impl StandaloneHost {
 
     /// What is stored stays; it may have to be shown for the first time since the
     /// start, or its state file became usable or unusable.
-    fn review_target(&self, key: &ObjectKey, unusable: Option<String>) -> bool {
+    fn review_target(&self, key: &ObjectKey, unusable: Option<String>) {
         let mut inner = self.inner();
-        let Some(entry) = inner.targets.get_mut(key) else {
-            return false;
-        };
-        let shown = entry.stored.annotation(REMOVED_AT).is_none();
-        if entry.blocked == unusable && entry.view.is_some() == shown {
-            return false;
+        if let Some(entry) = inner.targets.get_mut(key)
+            && entry.review(unusable)
+        {
+            self.present_target(entry);
         }
-        entry.view =
-            shown.then(|| Arc::new(checked::target_view(&entry.stored, unusable.as_deref())));
-        entry.blocked = unusable;
-        true
     }
 
-    fn review_policy(&self, key: &ObjectKey, unusable: Option<String>) -> bool {
+    fn review_policy(&self, key: &ObjectKey, unusable: Option<String>) {
         let mut inner = self.inner();
-        let Some(entry) = inner.policies.get_mut(key) else {
-            return false;
-        };
-        let shown = entry.stored.annotation(REMOVED_AT).is_none();
-        if entry.blocked == unusable && entry.view.is_some() == shown {
-            return false;
+        if let Some(entry) = inner.policies.get_mut(key)
+            && entry.review(unusable)
+        {
+            self.present_policy(entry, None);
         }
-        entry.view = shown.then(|| {
-            Arc::new(checked::policy_view(
-                &entry.stored,
-                unusable.as_deref(),
-                None,
-            ))
-        });
-        entry.blocked = unusable;
-        true
     }
 
     fn is_forgotten(&self, removed_at: Option<&str>, situation: Situation<'_>) -> bool {
@@ -373,10 +382,10 @@ impl StandaloneHost {
         matches!(situation, Situation::Gone) && now().duration_since(at) > REMEMBERED
     }
 
-    async fn forget(&self, kind: Kind, key: &ObjectKey) -> bool {
+    async fn forget(&self, kind: Kind, key: &ObjectKey) {
         if let Err(error) = self.erase(kind, key).await {
             tracing::warn!(%error, "unable to forget a removed object");
-            return false;
+            return;
         }
         let mut inner = self.inner();
         inner.missing.remove(&Ref {
@@ -384,37 +393,37 @@ impl StandaloneHost {
             key: key.clone(),
         });
         match kind {
-            Kind::Target => drop(inner.targets.remove(key)),
-            Kind::Policy => drop(inner.policies.remove(key)),
-            Kind::Run => drop(inner.runs.remove(key)),
+            Kind::Target => {
+                inner.targets.remove(key);
+                self.views.remove_target(&ClusterKey::target(key.clone()));
+            }
+            Kind::Policy => {
+                inner.policies.remove(key);
+                self.views.remove_policy(key);
+            }
+            Kind::Run => {
+                inner.runs.remove(key);
+                self.views.remove_run(key);
+            }
         }
-        true
     }
 
     /// The runs of a policy that cannot be used stay: its own limits are not
     /// known, and others must not be put in their place.
-    fn refresh_removable(&self) -> bool {
-        let mut changed = false;
-        let mut inner = self.inner();
-        let inner = &mut *inner;
-        for entry in inner.runs.values_mut() {
-            let Some(view) = &entry.view else { continue };
+    fn refresh_removable(&self) {
+        // Views of runs are changed under this lock.
+        let _inner = self.inner();
+        for view in self.views.runs() {
             let Some(owner) = &view.owner else { continue };
-            let policy = inner
-                .policies
-                .get(owner)
-                .and_then(|entry| entry.view.as_ref());
+            let policy = self.views.policy(owner);
             let removable = policy.is_none_or(|policy| policy.spec.is_ok());
             if removable != view.removable {
-                let next = crate::engine::RunView {
+                self.views.put_run(Arc::new(RunView {
                     removable,
-                    ..(**view).clone()
-                };
-                entry.view = Some(Arc::new(next));
-                changed = true;
+                    ..(*view).clone()
+                }));
             }
         }
-        changed
     }
 
     /// Logs what is newly wrong, and stores it for `defragd status`.
@@ -448,7 +457,13 @@ impl StandaloneHost {
                 Kind::Target => {
                     if let Some(found) = self.look_again::<StoredTarget>(file).await {
                         let mut inner = self.inner();
-                        inner.targets.retain(|_, entry| entry.blocked.is_none());
+                        inner.targets.retain(|key, entry| {
+                            let usable = entry.blocked.is_none();
+                            if !usable {
+                                self.views.remove_target(&ClusterKey::target(key.clone()));
+                            }
+                            usable
+                        });
                         if let Some(stored) = found {
                             inner.targets.insert(stored.key(), Entry::loaded(stored));
                         }
@@ -457,7 +472,13 @@ impl StandaloneHost {
                 Kind::Policy => {
                     if let Some(found) = self.look_again::<StoredPolicy>(file).await {
                         let mut inner = self.inner();
-                        inner.policies.retain(|_, entry| entry.blocked.is_none());
+                        inner.policies.retain(|key, entry| {
+                            let usable = entry.blocked.is_none();
+                            if !usable {
+                                self.views.remove_policy(key);
+                            }
+                            usable
+                        });
                         if let Some(stored) = found {
                             inner.policies.insert(stored.key(), Entry::loaded(stored));
                         }
@@ -467,12 +488,14 @@ impl StandaloneHost {
                     if let Some(found) = self.look_again::<StoredRun>(file).await {
                         let mut inner = self.inner();
                         if let Some(stored) = found {
-                            let view =
-                                accepted(&stored).then(|| Arc::new(checked::run_view(&stored)));
+                            let shown = accepted(&stored);
+                            if shown {
+                                self.views.put_run(Arc::new(checked::run_view(&stored)));
+                            }
                             inner.runs.insert(
                                 stored.key(),
                                 Entry {
-                                    view,
+                                    shown,
                                     ..Entry::loaded(stored)
                                 },
                             );
@@ -501,6 +524,20 @@ impl StandaloneHost {
                 None
             }
         }
+    }
+}
+
+impl<S, T> Entry<super::stored::Stored<S, T>> {
+    /// Takes note of what keeps its state file from being used. True when the engine has to
+    /// see it anew.
+    fn review(&mut self, unusable: Option<String>) -> bool {
+        let shown = self.stored.annotation(REMOVED_AT).is_none();
+        if self.blocked == unusable && self.shown == shown {
+            return false;
+        }
+        self.shown = shown;
+        self.blocked = unusable;
+        true
     }
 }
 

@@ -278,7 +278,9 @@ impl Defragd {
         self.scratch.path()
     }
 
-    fn address(&self) -> String {
+    /// Where it serves, `host:port`; another one after each start.
+    #[must_use]
+    pub fn address(&self) -> String {
         let port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         format!("127.0.0.1:{}", port.number())
     }

@@ -63,6 +63,14 @@ pub enum Error {
     #[error("failed to get {url}: {message}")]
     Http { url: String, message: String },
 
+    /// A command did not end with success.
+    #[error("{command} ended with {status}:\n{output}")]
+    Command {
+        command: String,
+        status: String,
+        output: String,
+    },
+
     /// A certificate could not be made or read.
     #[error("failed to {doing}: {message}")]
     Tls {

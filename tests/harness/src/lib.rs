@@ -1,8 +1,8 @@
-//! Real etcd and Prometheus servers for defragd's tests, demo and benchmark.
+//! Real etcd, Prometheus and Kubernetes API servers for defragd's tests, demo and benchmark.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), defragd_harness::Error> {
-//! use defragd_harness::{Etcd, EtcdVersion, Prometheus, PrometheusVersion};
+//! use defragd_harness::{Controller, Etcd, EtcdVersion, Kube, Prometheus, PrometheusVersion};
 //! use std::time::Duration;
 //!
 //! let cluster = Etcd::version(EtcdVersion::V3_6).start().await?;
@@ -12,6 +12,16 @@
 //!     .start()
 //!     .await?;
 //! prometheus.wait_for("max(etcd_mvcc_db_total_size_in_bytes)", |v| !v.is_empty()).await?;
+//!
+//! let api = Kube::default().on_etcd(&cluster).start().await?;
+//! api.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: defragd}}").await?;
+//! let token = api.service_account_token("default", "defragd").await?;
+//! let kubeconfig = api.kubeconfig_for_token(&token, "default")?;
+//! let defragd = Controller::new("target/debug/defragd", &kubeconfig)
+//!     .pod("default", "defragd-0")
+//!     .start()
+//!     .await?;
+//! assert!(defragd.metrics().await?.contains("defragd_"));
 //! # Ok(())
 //! # }
 //! ```
@@ -27,9 +37,12 @@
 //! Which binaries are started is not known here: `tests/servers/provision` pins the versions,
 //! makes them when they are missing, and says where they are ([`servers`]).
 
+pub mod controller;
+mod daemon;
 pub mod defragd;
 mod error;
 pub mod etcd;
+pub mod kube;
 mod ports;
 pub mod process;
 pub mod prometheus;
@@ -38,10 +51,12 @@ pub mod servers;
 pub mod tls;
 mod wait;
 
+pub use controller::{Controller, RunningController};
 pub use defragd::{Defragd, Status};
 pub use error::Error;
 pub use etcd::{Cluster, Etcd, Member, MemberStatus, Sizes};
-pub use prometheus::{Prometheus, PrometheusServer, Sample};
+pub use kube::{Kube, KubeApi};
+pub use prometheus::{Metadata, Prometheus, PrometheusServer, Sample};
 pub use proxy::{Fault, TcpProxy};
 pub use servers::{EtcdVersion, PrometheusVersion};
 pub use tls::{Pki, Tls};

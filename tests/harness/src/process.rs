@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 use crate::{Error, eventually};
@@ -86,6 +86,13 @@ pub(crate) fn scratch(purpose: &str) -> Result<TempDir, Error> {
     Ok(dir)
 }
 
+/// What a child gets of this process's environment.
+pub(crate) fn kept_environment() -> impl Iterator<Item = (&'static str, OsString)> {
+    ["PATH", "HOME", "TMPDIR"]
+        .into_iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)))
+}
+
 /// One running server. Dropping it kills it and waits for its end.
 #[derive(Debug)]
 pub struct Process {
@@ -104,6 +111,17 @@ impl Process {
         args: &[OsString],
         log: PathBuf,
     ) -> Result<Self, Error> {
+        Self::start_with(name, program, args, &[], log)
+    }
+
+    /// The same, with these variables in its environment too.
+    pub(crate) fn start_with(
+        name: impl Into<String>,
+        program: &Path,
+        args: &[OsString],
+        env: &[(OsString, OsString)],
+        log: PathBuf,
+    ) -> Result<Self, Error> {
         let name = name.into();
         let output = File::options()
             .create(true)
@@ -111,13 +129,11 @@ impl Process {
             .open(&log)
             .and_then(|file| Ok((file.try_clone()?, file)))
             .map_err(|e| Error::io(format!("open {}", log.display()), e))?;
-        let kept = ["PATH", "HOME", "TMPDIR"]
-            .into_iter()
-            .filter_map(|k| Some((k, std::env::var_os(k)?)));
         let child = Command::new(program)
             .args(args)
             .env_clear()
-            .envs(kept)
+            .envs(kept_environment())
+            .envs(env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output.0)
             .stderr(output.1)
@@ -138,26 +154,46 @@ impl Process {
 
     /// Fails when the server has ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(Error::Ended {
+        match self.ended()? {
+            None => Ok(()),
+            Some(status) => Err(Error::Ended {
                 name: self.name.clone(),
                 status: status.to_string(),
                 log: self.log.clone(),
                 tail: tail(&self.log),
             }),
-            Err(e) => Err(Error::io(format!("ask how {} is", self.name), e)),
         }
+    }
+
+    /// How the process has ended by itself, if it has.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
+        self.child
+            .try_wait()
+            .map_err(|e| Error::io(format!("ask how {} is", self.name), e))
     }
 
     /// Sends a signal to this very process.
     pub(crate) fn signal(&mut self, signal: Signal) -> Result<(), Error> {
         // A reaped child's id may belong to somebody else by now.
         self.check()?;
-        Pid::from_raw(self.child.id().cast_signed())
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        self.id()
             .and_then(|pid| Ok(kill_process(pid, signal)?))
             .map_err(|e| Error::io(format!("send {signal:?} to {}", self.name), e))
+    }
+
+    /// Freezes this very process, and returns when it is frozen: the signal goes to one of its
+    /// threads, and the others run on until that one has come to see it.
+    pub(crate) fn pause(&mut self) -> Result<(), Error> {
+        self.signal(Signal::STOP)?;
+        let look = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        self.id()
+            .and_then(|pid| Ok(waitid(WaitId::Pid(pid), look)?))
+            .map_err(|e| Error::io(format!("wait for {} to freeze", self.name), e))?;
+        self.check()
+    }
+
+    fn id(&self) -> io::Result<Pid> {
+        Pid::from_raw(self.pid().cast_signed()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Asks the server to end, and kills it when it does not.

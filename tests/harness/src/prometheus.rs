@@ -29,6 +29,7 @@ pub struct Prometheus {
     version: PrometheusVersion,
     binary: Option<PathBuf>,
     jobs: Vec<Value>,
+    rules: Vec<PathBuf>,
     basic_auth: Option<(String, String)>,
     tls: bool,
     args: Vec<OsString>,
@@ -48,6 +49,7 @@ impl Prometheus {
             version,
             binary: None,
             jobs: Vec::new(),
+            rules: Vec::new(),
             basic_auth: None,
             tls: false,
             args: Vec::new(),
@@ -117,6 +119,13 @@ impl Prometheus {
         self
     }
 
+    /// Evaluates the rules of this file, each second.
+    #[must_use]
+    pub fn rules(mut self, file: impl Into<PathBuf>) -> Self {
+        self.rules.push(file.into());
+        self
+    }
+
     /// More flags.
     #[must_use]
     pub fn extra_args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -152,7 +161,14 @@ impl Prometheus {
             fs::write(path, value.to_string())
                 .map_err(|e| Error::io(format!("write {}", path.display()), e))
         };
-        write(&config, &json!({ "scrape_configs": self.jobs }))?;
+        write(
+            &config,
+            &json!({
+                "global": { "evaluation_interval": "1s" },
+                "rule_files": self.rules,
+                "scrape_configs": self.jobs,
+            }),
+        )?;
         write(&web_config, &self.web_config(pki.as_ref())?)?;
         let port = Port::reserve()?;
         let mut args: Vec<OsString> = vec![
@@ -239,6 +255,14 @@ pub struct Sample {
     pub value: f64,
 }
 
+/// What a target says of a metric family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metadata {
+    pub kind: String,
+    pub unit: String,
+    pub help: String,
+}
+
 impl PrometheusServer {
     /// Where the API is, without a slash at the end.
     #[must_use]
@@ -257,23 +281,46 @@ impl PrometheusServer {
     /// # Errors
     /// When Prometheus does not answer, or refuses the query, with its words.
     pub async fn query(&self, query: &str) -> Result<Vec<Sample>, Error> {
-        // Percent-encoding by the form, which POST carries in its body.
         let url = format!("{}/api/v1/query", self.url);
+        // Percent-encoding by the client.
         let request = self.http.post(&url).query(&[("query", query)]);
+        self.data(url, request, samples).await
+    }
+
+    /// What it has read of each metric family that it scrapes, by the family's name.
+    ///
+    /// # Errors
+    /// When Prometheus does not answer with success.
+    pub async fn metadata(&self) -> Result<BTreeMap<String, Metadata>, Error> {
+        let url = format!("{}/api/v1/metadata", self.url);
+        let request = self.http.get(&url);
+        self.data(url, request, |data| {
+            let families = data.as_object()?.iter();
+            families
+                .map(|(name, said)| Some((name.clone(), metadata(&said[0])?)))
+                .collect()
+        })
+        .await
+    }
+
+    /// The `data` of an answer, or its words when it is no success.
+    async fn data<T>(
+        &self,
+        url: String,
+        request: reqwest::RequestBuilder,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<T, Error> {
         let answer = self
             .authorize(request)
             .send()
             .await
             .map_err(|e| Error::http(&url, &e))?;
         let body = answer.text().await.map_err(|e| Error::http(&url, &e))?;
-        let refused = || Error::Http {
-            url: url.clone(),
-            message: body.clone(),
-        };
-        let answer: Value = serde_json::from_str(&body).map_err(|_| refused())?;
-        samples(&answer["data"])
-            .filter(|_| answer["status"] == "success")
-            .ok_or_else(refused)
+        let data = serde_json::from_str::<Value>(&body)
+            .ok()
+            .filter(|answer| answer["status"] == "success")
+            .and_then(|answer| read(&answer["data"]));
+        data.ok_or(Error::Http { url, message: body })
     }
 
     /// Asks again and again until the answer is as wanted, and returns it.
@@ -354,6 +401,15 @@ impl PrometheusServer {
             None => request,
         }
     }
+}
+
+fn metadata(said: &Value) -> Option<Metadata> {
+    let text = |field: &str| Some(said[field].as_str()?.to_owned());
+    Some(Metadata {
+        kind: text("type")?,
+        unit: text("unit")?,
+        help: text("help")?,
+    })
 }
 
 /// The samples of a `data` object: a vector or a scalar.

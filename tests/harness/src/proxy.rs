@@ -21,6 +21,8 @@ pub enum Fault {
     /// Connections are accepted and stay open, nothing passes. What was held back passes when the
     /// fault ends.
     BlackHole,
+    /// What clients send passes, what they are answered is held back until the fault ends.
+    HoldAnswers,
     /// Connections are reset, new ones as soon as they are accepted.
     Cut,
 }
@@ -101,8 +103,9 @@ async fn connection(mut client: TcpStream, target: SocketAddr, mut fault: watch:
     {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let there = pump(from_client, to_server, fault.clone());
-        let back = pump(from_server, to_client, fault.clone());
+        let there = pump(from_client, to_server, fault.clone(), &[Fault::BlackHole]);
+        let holding = [Fault::BlackHole, Fault::HoldAnswers];
+        let back = pump(from_server, to_client, fault.clone(), &holding);
         tokio::select! {
             _ = async { tokio::join!(there, back) } => return,
             () = until_cut(fault) => {}
@@ -119,11 +122,16 @@ async fn until_cut(mut fault: watch::Receiver<Fault>) {
 }
 
 /// Copies one direction until its end, which passes or is held back as the rest does.
-async fn pump(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut fault: watch::Receiver<Fault>) {
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    mut fault: watch::Receiver<Fault>,
+    holding: &[Fault],
+) {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or(0);
-        let passing = fault.wait_for(|fault| *fault != Fault::BlackHole).await;
+        let passing = fault.wait_for(|fault| !holding.contains(fault)).await;
         // An error means that the proxy is gone.
         let Ok(now) = passing.map(|now| *now) else {
             return;

@@ -100,6 +100,23 @@ impl PrometheusVersion {
     }
 }
 
+/// A binary of Kubernetes 1.34, made first when it is missing: `kube-apiserver`, `kubectl` or
+/// `kube-controller-manager`.
+///
+/// # Errors
+/// [`Error::Provision`] with what the provision script said.
+pub async fn kubernetes(binary: &str) -> Result<PathBuf, Error> {
+    Ok(folder("kubernetes-1.34").await?.join(binary))
+}
+
+/// The `helm` binary of version 3, made first when it is missing.
+///
+/// # Errors
+/// [`Error::Provision`] with what the provision script said.
+pub async fn helm() -> Result<PathBuf, Error> {
+    Ok(folder("helm-3").await?.join("helm"))
+}
+
 /// The folder of one pinned server.
 async fn folder(name: &'static str) -> Result<PathBuf, Error> {
     ask_provision("--print", name).await

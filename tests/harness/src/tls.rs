@@ -96,6 +96,22 @@ impl Pki {
     }
 }
 
+/// Makes a key pair for signing tokens as `NAME.key` and `NAME.pub` under `folder`.
+pub(crate) fn signing_keys(folder: &Path, name: &str) -> Result<(PathBuf, PathBuf), Error> {
+    let pair = KeyPair::generate().map_err(|e| tls("make a signing key", &e))?;
+    let write = |extension: &str, text: String| {
+        let path = folder.join(format!("{name}.{extension}"));
+        match fs::write(&path, text) {
+            Ok(()) => Ok(path),
+            Err(e) => Err(Error::io(format!("write {}", path.display()), e)),
+        }
+    };
+    Ok((
+        write("key", pair.serialize_pem())?,
+        write("pub", pair.public_key_pem())?,
+    ))
+}
+
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -144,28 +160,40 @@ fn tls(doing: &'static str, error: &rcgen::Error) -> Error {
 
 /// An HTTP client that trusts `pki` (or nobody, for plain HTTP) and shows its client certificate.
 pub(crate) fn http_client(pki: Option<&Pki>) -> Result<reqwest::Client, Error> {
-    crate::install_tls_provider();
-    let doing = "build an HTTP client";
-    let mut builder = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(std::time::Duration::from_secs(10));
+    let mut builder = http_builder(pki)?;
     if let Some(pki) = pki {
-        let read = |path: &Path| {
-            fs::read(path).map_err(|e| Error::io(format!("read {}", path.display()), e))
-        };
         let (certificate, key) = pki.client();
         let mut identity = read(&certificate)?;
         identity.extend(read(&key)?);
-        let refused = |e: reqwest::Error| Error::Tls {
-            doing,
-            message: format!("{e:?}"),
-        };
-        let ca = reqwest::Certificate::from_pem(&read(&pki.ca())?).map_err(refused)?;
-        let identity = reqwest::Identity::from_pem(&identity).map_err(refused)?;
-        builder = builder.tls_certs_only([ca]).identity(identity);
+        builder = builder.identity(reqwest::Identity::from_pem(&identity).map_err(refused)?);
     }
-    builder.build().map_err(|e| Error::Tls {
-        doing,
-        message: format!("{e:?}"),
-    })
+    builder.build().map_err(refused)
+}
+
+/// The same without a client certificate, for a server that would take it for a user's.
+pub(crate) fn http_client_without_certificate(pki: &Pki) -> Result<reqwest::Client, Error> {
+    http_builder(Some(pki))?.build().map_err(refused)
+}
+
+fn http_builder(pki: Option<&Pki>) -> Result<reqwest::ClientBuilder, Error> {
+    crate::install_tls_provider();
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(std::time::Duration::from_secs(10));
+    let Some(pki) = pki else {
+        return Ok(builder);
+    };
+    let ca = reqwest::Certificate::from_pem(&read(&pki.ca())?).map_err(refused)?;
+    Ok(builder.tls_certs_only([ca]))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|e| Error::io(format!("read {}", path.display()), e))
+}
+
+fn refused(error: reqwest::Error) -> Error {
+    Error::Tls {
+        doing: "build an HTTP client",
+        message: format!("{error:?}"),
+    }
 }

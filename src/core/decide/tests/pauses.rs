@@ -162,3 +162,28 @@ fn a_clock_that_jumps_back_makes_no_wait_longer_than_it_is() {
         "and it ends"
     );
 }
+
+#[test]
+fn r81_the_last_success_is_remembered_past_failures_and_restarts() {
+    let mut w = World::new(immediate());
+    w.eval(firing());
+    w.pass(10).finish(500 * MIB);
+    w.pass(10).eval(quiet());
+    assert_eq!(w.state.last_success, Some(t(10)));
+    w.pass(3_600).eval(firing());
+    w.end(false, Reason::MemberFailed, 0, true);
+    w.pass(10).eval(quiet());
+    assert!(!w.state.last_run.as_ref().unwrap().succeeded);
+    assert_eq!(w.state.last_success, Some(t(10)));
+}
+
+#[test]
+fn a_run_that_only_reports_is_no_success() {
+    let mut w = World::new(immediate());
+    w.policy.template.dry_run = true;
+    w.eval(firing());
+    w.pass(10).finish(0);
+    w.pass(10).eval(quiet());
+    assert!(w.state.last_run.as_ref().unwrap().succeeded);
+    assert_eq!(w.state.last_success, None);
+}

@@ -40,6 +40,7 @@ fn r77_a_stop_finishes_the_member_disarms_and_goes() {
     script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
     let control = Control {
         stop: Some(Note::new(Reason::Interrupted, "removed")),
+        ..Control::default()
     };
     let mut disarmed = false;
     for _ in 0..100 {
@@ -169,4 +170,182 @@ fn r47_an_assumed_quota_that_does_not_fit_the_alarm_disarms_nothing() {
         assert_eq!(script.sim.alarms.is_empty(), disarmed, "{size} MiB");
         assert_eq!(script.record.phase == Phase::Complete, disarmed);
     }
+}
+
+fn changing() -> Control {
+    Control {
+        hold: Some(Note::new(Reason::ClusterChanging, "it scales from 3 to 5")),
+        ..Control::default()
+    }
+}
+
+fn asked(script: &mut Script, control: &Control) -> Step {
+    let next = next(
+        &script.spec,
+        script.record.clone(),
+        &script.sim.see(),
+        control,
+    );
+    script.record = next.record;
+    next.step
+}
+
+#[test]
+fn r11_a_cluster_that_is_being_changed_is_left_alone_until_it_is_not() {
+    // Not even what would otherwise be refused is judged meanwhile.
+    let mut script = Script::new(Sim::new(&[(1200, 100)]), RunSpec::default());
+    let Step::Hold { note, .. } = asked(&mut script, &changing()) else {
+        panic!("holds")
+    };
+    assert_eq!(note.reason, Reason::ClusterChanging);
+    assert_eq!(script.record.gate, changing().hold);
+    assert_eq!(script.record.phase, Phase::Pending);
+    assert!(script.record.deadline.is_some(), "the deadline counts");
+
+    script.sim = fragmented();
+    script.run(all_done);
+    assert_eq!(script.record.phase, Phase::Complete);
+}
+
+#[test]
+fn r11_a_run_that_met_a_changing_cluster_until_its_deadline_is_deferred() {
+    let mut script = Script::new(fragmented(), RunSpec::default());
+    asked(&mut script, &changing());
+    script.sim.pass(SignedDuration::from_mins(45));
+    assert_eq!(asked(&mut script, &changing()), Step::Finish);
+    let result = script.record.result.unwrap();
+    assert_eq!(result.reason, Reason::Deferred);
+    assert!(
+        result.message.contains("it scales from 3 to 5"),
+        "{}",
+        result.message
+    );
+}
+
+#[test]
+fn r11_a_change_of_the_cluster_holds_a_sweep_between_two_members() {
+    let mut script = Script::new(fragmented(), RunSpec::default());
+    let Step::Act(act) = script.look() else {
+        panic!("an act")
+    };
+    let result = script.sim.act(&act, Fate::Lost(10));
+    script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
+    assert!(
+        matches!(asked(&mut script, &changing()), Step::Observe { .. }),
+        "the member in progress is seen to its end"
+    );
+    script.sim.pass(SignedDuration::from_secs(20));
+    let Step::Hold { note, .. } = asked(&mut script, &changing()) else {
+        panic!("holds")
+    };
+    assert_eq!(note.reason, Reason::ClusterChanging);
+    assert_eq!(script.record.phase, Phase::Running);
+    script.run(all_done);
+    assert_eq!(script.record.phase, Phase::Complete);
+}
+
+#[test]
+fn r77_a_call_that_nobody_can_look_at_is_waited_for_until_its_deadline_only() {
+    let mut script = Script::new(fragmented(), RunSpec::default());
+    let Step::Act(act) = script.look() else {
+        panic!("an act")
+    };
+    let result = script.sim.act(&act, Fate::Lost(600));
+    script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
+    for member in &mut script.sim.members {
+        member.up = false;
+    }
+    script.sim.metrics = false;
+    let control = Control {
+        stop: Some(Note::new(Reason::Interrupted, "removed")),
+        forsaken: true,
+        ..Control::default()
+    };
+    let began = script.sim.now;
+    loop {
+        match asked(&mut script, &control) {
+            Step::Finish => break,
+            Step::Observe { after, .. } | Step::Hold { after, .. } => script.sim.pass(after),
+            Step::Act(act) => panic!("{act:?}"),
+        }
+    }
+    let took = script.sim.now.duration_since(began);
+    assert!(
+        took < SignedDuration::from_mins(4),
+        "45 minutes are not waited for: {took:?}"
+    );
+    assert_eq!(script.record.count(Outcome::Unknown), 1);
+}
+
+#[test]
+fn r77_an_abandoned_run_says_what_is_not_known() {
+    let mut script = Script::new(fragmented(), RunSpec::default());
+    let Step::Act(_) = script.look() else {
+        panic!("an act")
+    };
+    let record = abandon(script.record, "there is no EtcdTarget a/b", script.sim.now);
+    assert_eq!(record.phase, Phase::Failed);
+    assert_eq!(record.count(Outcome::Unknown), 1);
+    assert_eq!(record.count(Outcome::Skipped), 2);
+    assert!(record.in_flight().is_none());
+    let result = record.result.clone().unwrap();
+    assert_eq!(result.reason, Reason::Interrupted);
+    for part in [
+        "there is no EtcdTarget a/b",
+        "member m2 (a2)",
+        "NOSPACE alarm",
+    ] {
+        assert!(result.message.contains(part), "{}", result.message);
+    }
+    assert_eq!(
+        abandon(record.clone(), "other", script.sim.now),
+        record,
+        "it sticks"
+    );
+
+    let untouched = abandon(RunRecord::default(), "gone", script.sim.now);
+    assert!(!untouched.result.unwrap().message.contains("not known"));
+}
+
+#[test]
+fn an_intent_that_was_not_sent_is_taken_back_without_a_trace() {
+    let mut script = Script::new(
+        fragmented(),
+        RunSpec {
+            keep_revisions: Some(10),
+            ..RunSpec::default()
+        },
+    );
+    script.sim.alarms.insert(Alarm {
+        member: MemberId(0xa2),
+        kind: AlarmKind::NoSpace,
+    });
+    let mut kinds = BTreeSet::new();
+    for _ in 0..200 {
+        let before = script.record.clone();
+        let act = match script.look() {
+            Step::Finish => break,
+            Step::Observe { after, .. } | Step::Hold { after, .. } => {
+                script.sim.pass(after);
+                continue;
+            }
+            Step::Act(act) => act,
+        };
+        let announced = script.record.clone();
+        script.record = withdraw(announced.clone(), &before, &act);
+        assert_eq!(script.record.phase, announced.phase);
+        assert_eq!(script.record.touched(), before.touched());
+        assert!(script.record.in_flight().is_none());
+        let again = script.look();
+        assert_eq!(again, Step::Act(act.clone()), "the same step is due");
+        assert_eq!(
+            script.record, announced,
+            "and is announced as if it were the first time"
+        );
+        kinds.insert(describe(&act).split(' ').next().unwrap().to_owned());
+        let result = script.sim.act(&act, Fate::Done(2));
+        script.record = conclude(script.record.clone(), &act, &result, script.sim.now);
+    }
+    assert_eq!(script.record.phase, Phase::Complete);
+    assert_eq!(kinds.len(), 4, "every kind of call");
 }

@@ -23,6 +23,8 @@ enum Event {
     Suspend(bool),
     Metrics(bool),
     Stop,
+    Hold(bool),
+    Forsaken,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -43,6 +45,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => any::<bool>().prop_map(Event::Suspend),
         1 => any::<bool>().prop_map(Event::Metrics),
         1 => Just(Event::Stop),
+        1 => any::<bool>().prop_map(Event::Hold),
+        1 => Just(Event::Forsaken),
     ]
 }
 
@@ -54,6 +58,7 @@ fn fate() -> impl Strategy<Value = Fate> {
         1 => Just(Fate::Refused),
         1 => Just(Fate::NotSent),
         1 => Just(Fate::Killed),
+        1 => Just(Fate::NotPermitted),
     ]
 }
 
@@ -118,12 +123,20 @@ fn apply(script: &mut Script, event: &Event, control: &mut Control) {
         Event::Suspend(on) => script.spec.suspend = on,
         Event::Metrics(on) => sim.metrics = on,
         Event::Stop => control.stop = Some(Note::new(Reason::Interrupted, "stop")),
+        Event::Hold(on) => {
+            control.hold = on.then(|| Note::new(Reason::ClusterChanging, "it scales"));
+        }
+        Event::Forsaken => control.forsaken = true,
     }
 }
 
-fn check_step(script: &Script, step: &Step) {
+fn check_step(script: &Script, step: &Step, control: &Control) {
     let seen = script.sim.see();
     let Step::Act(act) = step else { return };
+    assert!(
+        control.hold.is_none() || matches!(act, Act::Disarm { .. }),
+        "only an end may do anything while the cluster is being changed: {act:?}"
+    );
     let voters = script.sim.members.iter().filter(|m| !m.learner).count();
     let announced = script
         .record
@@ -184,12 +197,21 @@ fn watched(script: &mut Script, control: &Control, fate: Fate, call_survives: bo
         }
     }
     script.record = next.record;
-    check_step(script, &next.step);
+    check_step(script, &next.step, control);
     match next.step {
         Step::Finish => return false,
         Step::Observe { after, .. } | Step::Hold { after, .. } => {
             assert!(after > SignedDuration::ZERO);
             script.sim.pass(after);
+        }
+        Step::Act(act) if fate == Fate::NotPermitted => {
+            script.record = withdraw(script.record.clone(), &before, &act);
+            assert_eq!(
+                script.record.touched(),
+                before.touched(),
+                "what was not sent touched nothing"
+            );
+            script.sim.pass(SignedDuration::from_secs(1));
         }
         Step::Act(act) => {
             let result = script.sim.act(&act, fate);

@@ -58,6 +58,8 @@ pub(super) enum Fate {
     NotSent,
     /// The process dies in the middle and is up again.
     Killed,
+    /// The intent is stored, and at that moment it may not be acted upon.
+    NotPermitted,
 }
 
 #[derive(Clone, Debug)]

@@ -22,7 +22,6 @@ use crate::core::decide::{ClusterState, LastRun, RunStart};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, Phase, RunRecord};
 use crate::engine::{Created, Host, NewRun, ObjectKey, PolicyReport, PolicyView, RunView, now};
-use crate::hosts::config::Limits;
 
 const TARGET: &str = "apiVersion: defragd.dev/v1alpha1\nkind: EtcdTarget\nmetadata: {name: demo}\n\
                       spec: {endpoints: ['http://127.0.0.1:1']}\n";
@@ -52,7 +51,6 @@ struct Scene {
     root: TempDir,
     folder: Folder,
     host: Option<StandaloneHost>,
-    limits: Limits,
 }
 
 impl Scene {
@@ -64,7 +62,6 @@ impl Scene {
             root,
             folder,
             host: None,
-            limits: Limits::default(),
         };
         scene.restart();
         scene
@@ -80,7 +77,6 @@ impl Scene {
         self.host = Some(StandaloneHost::new(
             store,
             loaded,
-            self.limits,
             Arc::new(Telemetry::default()),
         ));
         self.folder = Folder::new(&self.root.path().join("objects"));
@@ -126,21 +122,12 @@ impl Scene {
     }
 
     fn policy(&self, name: &str) -> Arc<PolicyView> {
-        let found = self
-            .host()
-            .policies()
-            .into_iter()
-            .find(|p| p.key == key(name));
+        let found = self.host().policy(&key(name));
         found.unwrap_or_else(|| panic!("no policy {name}"))
     }
 
     fn run(&self, name: &str) -> Arc<RunView> {
-        let found = self
-            .host()
-            .runs()
-            .unwrap()
-            .into_iter()
-            .find(|r| r.key == key(name));
+        let found = self.host().run(&key(name)).unwrap();
         found.unwrap_or_else(|| panic!("no run {name}"))
     }
 
@@ -161,6 +148,7 @@ impl Scene {
 
 fn report(policy: &PolicyView, state: ClusterState) -> PolicyReport {
     PolicyReport {
+        uid: policy.uid.clone(),
         generation: policy.generation,
         state,
         ready: Note::new(Reason::Accepted, Reason::Accepted.sentence()),

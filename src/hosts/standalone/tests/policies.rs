@@ -26,12 +26,12 @@ async fn t45_what_is_remembered_survives_a_restart_and_a_removal() {
     scene.put("a.yaml", TARGET);
     scene.sync().await;
     assert_eq!(
-        scene.host().policies().len(),
+        scene.host().policy_keys().len(),
         1,
         "a document that is missing for a moment is not removed"
     );
     scene.sync_later().await;
-    assert!(scene.host().policies().is_empty());
+    assert!(scene.host().policy_keys().is_empty());
     assert!(inventory(&scene.state("")).unwrap().policies.is_empty());
 
     scene.restart();
@@ -128,6 +128,7 @@ async fn a_document_that_became_bad_starts_nothing_and_loses_nothing() {
 
     let ready = Note::new(Reason::InvalidSpec, error.clone());
     let told = PolicyReport {
+        uid: bad.uid.clone(),
         generation: bad.generation,
         state: rested(),
         ready,

@@ -87,10 +87,12 @@ async fn the_whole_host_starts_records_serves_and_stops() {
         .get(format!("http://{port}/metrics"))
         .send()
         .await
-        .unwrap()
-        .text()
-        .await
         .unwrap();
+    assert_eq!(
+        answer.headers()["content-type"],
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
+    let answer = answer.text().await.unwrap();
     assert!(
         answer.contains(
             "defragd_policy_signal_state{namespace=\"default\",name=\"p\",state=\"Error\"} 1"

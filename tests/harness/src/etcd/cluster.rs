@@ -18,6 +18,9 @@ const SETTLE: Duration = Duration::from_secs(30);
 /// A healthy member answers in milliseconds; one that is stopped never does.
 const ASK: Duration = Duration::from_secs(2);
 
+/// What a member counts of its own defragmentations.
+const DEFRAGMENTED: &str = "etcd_disk_backend_defrag_duration_seconds_count";
+
 /// A running cluster. Members are numbered from 0, learners after the voters.
 pub struct Cluster {
     version: EtcdVersion,
@@ -287,7 +290,7 @@ impl Cluster {
     /// # Errors
     /// When it is not running.
     pub fn pause(&self, i: usize) -> Result<(), Error> {
-        self.members[i].signal(Signal::STOP)
+        self.members[i].pause()
     }
 
     /// Lets a frozen member go on.
@@ -350,6 +353,20 @@ impl Cluster {
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         Ok(value.and_then(|value| value.parse().ok()))
+    }
+
+    /// How many defragmentations each member has finished since it started, by its own count. A
+    /// member that has never begun one may not have the number, and that is none.
+    ///
+    /// # Errors
+    /// When a member's metrics cannot be got.
+    pub async fn defragmentations(&self) -> Result<Vec<f64>, Error> {
+        let mut counts = Vec::new();
+        for i in 0..self.members.len() {
+            let count = self.metric(i, DEFRAGMENTED).await?;
+            counts.push(count.unwrap_or(0.0));
+        }
+        Ok(counts)
     }
 
     /// Runs `etcdctl` of the same version with the cluster's endpoints and credentials.

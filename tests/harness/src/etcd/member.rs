@@ -220,6 +220,13 @@ impl Member {
             .ok_or_else(|| self.state("stopped", "running"))
     }
 
+    pub(super) fn pause(&self) -> Result<(), Error> {
+        match self.process().as_mut() {
+            Some(process) => process.pause(),
+            None => Err(self.state("stopped", "running")),
+        }
+    }
+
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Error> {
         match self.process().as_mut() {
             Some(process) => process.signal(signal),

@@ -1,8 +1,10 @@
-//! What a sweep costs beside bare `etcdctl defrag`, on the same three members in
-//! the same run: see docs/benchmarks.md. Figures are ratios; nothing here is
-//! asserted, a slow machine fails no test.
+//! Two benchmarks. The first: what a sweep costs beside bare `etcdctl defrag`, on the
+//! same three members in the same run. The second is in `scale`. See docs/benchmarks.md.
+//! Figures are ratios where there is something to compare; nothing here is asserted,
+//! a slow machine fails no test.
 
 mod load;
+mod scale;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -16,7 +18,9 @@ const LIVE: u64 = GIB / 10;
 const MEMBERS: usize = 3;
 /// The sum of what all members have spent in finished defragmentations, in seconds.
 const SPENT: &str = "etcd_disk_backend_defrag_duration_seconds_sum";
-const USAGE: &str = "usage: bench [ROUNDS]  (default 3; each fills the cluster twice)";
+const USAGE: &str = "usage: bench [ROUNDS]               sweeps (3 rounds; each fills the cluster twice)\n\
+       bench controller [POLICIES]  a controller in Kubernetes (10000 policies)";
+const POLICIES: usize = 10_000;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -60,9 +64,12 @@ impl Measured {
 }
 
 fn main() -> ExitCode {
-    let rounds = match std::env::args().nth(1).map(|text| text.parse::<usize>()) {
+    let mut args = std::env::args().skip(1).peekable();
+    let controller = args.next_if(|arg| arg == "controller").is_some();
+    let count = match args.next().map(|text| text.parse::<usize>()) {
+        None if controller => POLICIES,
         None => 3,
-        Some(Ok(rounds)) if rounds > 0 => rounds,
+        Some(Ok(count)) if count > 0 => count,
         Some(_) => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -79,7 +86,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(bench(rounds)) {
+    let measured = runtime.block_on(async {
+        match controller {
+            true => scale::bench(count, &sibling("defragd")?).await,
+            false => bench(count).await,
+        }
+    });
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");

@@ -1,0 +1,86 @@
+{{/* What defragd may do in the namespaces that it watches. docs/rbac.md explains each rule; a test compares
+     the two. */}}
+{{- define "defragd.rules" -}}
+# Objects of people and of defragd are read.
+- apiGroups: [defragd.dev]
+  resources: [etcdtargets, etcddefragpolicies, etcddefrags]
+  verbs: [get, list, watch]
+# Runs are made for policies, carry a finalizer while they work, and are removed when they are history.
+- apiGroups: [defragd.dev]
+  resources: [etcddefrags]
+  verbs: [create, patch, delete]
+- apiGroups: [defragd.dev]
+  resources: [etcdtargets/status, etcddefragpolicies/status, etcddefrags/status]
+  verbs: [patch]
+# Runs block the deletion of the policy that owns them. Clusters with the admission plug-in
+# OwnerReferencesPermissionEnforcement, OpenShift for one, ask for this before they let that be said.
+- apiGroups: [defragd.dev]
+  resources: [etcddefragpolicies/finalizers]
+  verbs: [update]
+# Members of targets with a podSelector, and of etcd-io's clusters.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+# Clusters of other operators: where their members are, and whether they are being changed. Never written.
+- apiGroups: [etcd-operator.cozystack.io]
+  resources: [etcdclusters, etcdmembers, etcddefrags]
+  verbs: [list, watch]
+- apiGroups: [operator.etcd.io]
+  resources: [etcdclusters]
+  verbs: [list, watch]
+{{- end }}
+
+{{- define "defragd.secretRules" -}}
+# TLS and users of clusters. Only by name: nothing here can list Secrets.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+{{- end }}
+
+{{/* A Role or ClusterRole and its binding to the service account.
+     root, kind, name, namespace (of a Role), rules (text) */}}
+{{- define "defragd.grant" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "defragd.labels" .root | nindent 4 }}
+rules:
+  {{- .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "defragd.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "defragd.serviceAccountName" .root }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{- define "defragd.leaseRules" -}}
+# Who leads. What is to be created has no name yet as far as RBAC goes, so only the rest is bound to it.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [defragd]
+  verbs: [get, update]
+{{- end }}

@@ -1,0 +1,147 @@
+//! Stores what a run's worker decided, and notices when somebody else did.
+
+use std::sync::Arc;
+
+use crate::core::reason::Reason;
+use crate::core::run::{Note, RunRecord};
+use crate::core::sweep::Step;
+use crate::core::view::ClusterId;
+use crate::etcd::Guard;
+
+use super::claim::{Claim, Claims};
+use super::drive::Recorder;
+use super::host::{Host, HostError, RunView};
+
+/// Records that a host said it did not store are remembered as perhaps stored,
+/// this many at most: a write whose answer was lost may have been carried out.
+const DOUBTFUL: usize = 32;
+
+/// The records of one run, for as long as this process is the one that works on it.
+///
+/// A process may have been asleep, or cut off, and another one may have taken the
+/// run over meanwhile. So nothing is stored unless what is stored comes from here.
+pub(super) struct HostRecorder<'a, H> {
+    host: &'a Arc<H>,
+    claims: &'a Claims,
+    claim: Option<Claim>,
+    run: &'a RunView,
+    /// What was stored last, then what may have been stored since.
+    own: Vec<RunRecord>,
+}
+
+impl<'a, H: Host> HostRecorder<'a, H> {
+    /// A recorder of the run as it is stored now.
+    pub(super) fn new(host: &'a Arc<H>, claims: &'a Claims, run: &'a RunView) -> Self {
+        HostRecorder {
+            host,
+            claims,
+            claim: None,
+            run,
+            own: vec![run.record.clone()],
+        }
+    }
+
+    /// Claims the cluster: another target may name it too, which shows only now.
+    async fn hold(&mut self, cluster: ClusterId) -> Result<(), HostError> {
+        if self
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.cluster == cluster)
+        {
+            return Ok(());
+        }
+        match self.claims.take(cluster, self.run, &self.host.runs()?) {
+            Ok(claim) => {
+                self.claim = Some(claim);
+                Ok(())
+            }
+            Err(other) => {
+                let message =
+                    format!("the run {other} has the cluster {cluster}, by another target's name");
+                let gate = Some(Note::new(Reason::Queued, message.clone()));
+                let waiting = RunRecord {
+                    gate,
+                    ..self.run.record.clone()
+                };
+                self.store(&waiting).await?;
+                Err(HostError {
+                    reason: Reason::Queued,
+                    message,
+                })
+            }
+        }
+    }
+
+    async fn store(&mut self, record: &RunRecord) -> Result<(), HostError> {
+        let generation = match self.host.run(&self.run.key) {
+            Ok(Some(stored)) => {
+                // The end is the end: what was decided before it was known counts no more.
+                let over = stored.record.phase.is_terminal() && !record.phase.is_terminal();
+                if over || !self.own.iter().any(|own| own.is_stored_as(&stored.record)) {
+                    return Err(HostError {
+                        reason: Reason::WriteConflict,
+                        message: format!(
+                            "the record of the run {} was changed by somebody else; it goes on from what is stored",
+                            self.run.key
+                        ),
+                    });
+                }
+                stored.generation
+            }
+            Ok(None) => {
+                return Err(HostError {
+                    reason: Reason::RunVanished,
+                    message: format!("the run {} is not stored any more", self.run.key),
+                });
+            }
+            // One of another run's files cannot be read, which says nothing about this one.
+            Err(_) => self.run.generation,
+        };
+        let stored = self
+            .host
+            .record_run(&self.run.key, generation, record)
+            .await;
+        match stored {
+            Ok(()) => {
+                self.own.clear();
+                self.own.push(record.clone());
+                Ok(())
+            }
+            Err(error) => {
+                if self.own.len() > DOUBTFUL {
+                    self.own.remove(1);
+                }
+                self.own.push(record.clone());
+                Err(match error.reason {
+                    // By what is stored the next attempt tells whether it was we who changed it.
+                    Reason::WriteConflict => HostError {
+                        reason: Reason::NotStored,
+                        ..error
+                    },
+                    _ => error,
+                })
+            }
+        }
+    }
+}
+
+impl<H: Host> Recorder for HostRecorder<'_, H> {
+    async fn record(&mut self, record: &RunRecord, _step: &Step) -> Result<(), HostError> {
+        if let Some(cluster) = record.cluster_id {
+            self.hold(cluster).await?;
+        }
+        self.store(record).await
+    }
+
+    fn permit(&self) -> Result<(), HostError> {
+        self.host.permit()
+    }
+
+    fn guard(&self) -> Guard {
+        let host = Arc::clone(self.host);
+        Arc::new(move || {
+            host.permit()
+                .map_err(|error| Note::new(error.reason, error.message))
+        })
+    }
+}

@@ -1,0 +1,592 @@
+//! [`Host`] over the Kubernetes API.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
+use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams, Preconditions};
+use tokio::sync::watch;
+
+use super::api::FIELD_MANAGER;
+use super::cache::{Cache, Cached, Change};
+use super::clusters::Clusters;
+use super::events::Events;
+use super::objects::{Policies, Runs, Targets, generation_of, is_deleting, owner_of, uid_of};
+use super::store::{Store, Written, not_stored};
+use crate::api::API_VERSION;
+use crate::api::defrag::{EtcdDefrag, EtcdDefragSpec, EtcdDefragStatus};
+use crate::api::policy::{EtcdDefragPolicy, EtcdDefragPolicySpec};
+use crate::api::target::EtcdTarget;
+use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
+use crate::core::reason::Reason;
+use crate::core::run::{Note, RunRecord};
+use crate::engine::{
+    About, Created, Event, Host, HostError, NewRun, PolicyReport, PolicyView, RunView,
+    TargetReport, TargetView, now,
+};
+use crate::hosts::report;
+use crate::hosts::views::Views;
+
+/// Why a policy made the run.
+const CAUSE: &str = "defragd.dev/cause";
+/// The policy that made the run.
+const POLICY_LABEL: &str = "defragd.dev/policy";
+/// The cluster that the run is about.
+const CLUSTER_LABEL: &str = "defragd.dev/cluster";
+
+/// The Kubernetes host.
+pub(super) struct KubernetesHost {
+    pub(super) store: Store,
+    pub(super) views: Views,
+    pub(super) clusters: Clusters,
+    pub(super) events: Events,
+    /// Runs whose record cannot be read: the cluster, and why.
+    unreadable: Mutex<BTreeMap<ObjectKey, (ClusterKey, String)>>,
+}
+
+impl KubernetesHost {
+    pub(super) fn new(store: Store, clusters: Clusters, events: Events) -> Self {
+        KubernetesHost {
+            store,
+            views: Views::default(),
+            clusters,
+            events,
+            unreadable: Mutex::default(),
+        }
+    }
+
+    fn unreadable(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (ClusterKey, String)>> {
+        self.unreadable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes what was taken in visible to the engine, under the cache's lock: an
+    /// older state must not be shown after a newer one.
+    pub(super) fn show(&self, cache: &Cache, change: Change) {
+        match change {
+            Change::Nothing => {}
+            Change::Policy(view) => self.views.put_policy(view),
+            Change::PolicyGone(key) => self.views.remove_policy(&key),
+            Change::Run(view) => {
+                self.unreadable().remove(&view.key);
+                self.views.put_run(view);
+            }
+            Change::RunGone(key) => {
+                self.unreadable().remove(&key);
+                self.views.remove_run(&key);
+            }
+            Change::RunUnreadable(key, cluster, problem) => {
+                self.unreadable().insert(key.clone(), (cluster, problem));
+                self.views.remove_run(&key);
+            }
+            Change::Target(key) => {
+                self.clusters.show_target(cache, &self.views, &key);
+            }
+        }
+    }
+
+    /// Takes in an object as a watch or an answer tells it.
+    pub(super) fn take<K: Cached>(&self, object: &DynamicObject) {
+        let mut cache = self.store.cache();
+        let change = cache.take::<K>(object);
+        self.show(&cache, change);
+    }
+
+    /// The object of this uid is gone.
+    pub(super) fn gone<K: Cached>(&self, key: &ObjectKey, uid: &str) {
+        let mut cache = self.store.cache();
+        let change = cache.drop_object::<K>(key, uid);
+        self.show(&cache, change);
+    }
+
+    /// A list that began at `since` is complete: what is not in it is gone.
+    pub(super) fn keep_listed<K: Cached>(
+        &self,
+        namespace: Option<&str>,
+        since: Instant,
+        listed: &BTreeSet<ObjectKey>,
+    ) {
+        let mut cache = self.store.cache();
+        for change in cache.keep_listed::<K>(namespace, since, listed) {
+            self.show(&cache, change);
+        }
+    }
+
+    /// Lets go of runs that have ended and could not be let go of then.
+    pub(super) async fn let_go(&self) {
+        let held: Vec<ObjectKey> = {
+            let cache = self.store.cache();
+            let held = cache.runs.iter().filter(|(key, entry)| {
+                entry.finalizer
+                    && !entry.deleting
+                    && self
+                        .views
+                        .run(key)
+                        .is_some_and(|run| run.record.phase.is_terminal())
+            });
+            held.map(|(key, _)| key.clone()).collect()
+        };
+        for key in held {
+            let _turn = self.store.turn::<Runs>(&key).await;
+            if let Err(error) = self.store.set_finalizer(&key, false).await {
+                tracing::warn!(run = %key, %error, "unable to let go of the run");
+            }
+        }
+    }
+
+    /// The policy as it is stored now, if it still is the one that was evaluated.
+    async fn unchanged(&self, policy: &PolicyView) -> Result<EtcdDefragPolicySpec, HostError> {
+        let refuse = |message: String| HostError {
+            reason: Reason::CreateFailed,
+            message,
+        };
+        let stored = self.store.fresh::<Policies>(&policy.key).await?;
+        let Some(stored) = stored.filter(|o| uid_of(o) == policy.uid && !is_deleting(o)) else {
+            return Err(refuse(format!("the policy {} is gone", policy.key)));
+        };
+        self.take::<Policies>(&stored);
+        let overtaken = {
+            let cache = self.store.cache();
+            cache.policies.get(&policy.key).is_none_or(|e| e.foreign)
+        };
+        if overtaken || generation_of(&stored) != policy.generation {
+            return Err(refuse(format!(
+                "the policy {} changed meanwhile; it is evaluated again",
+                policy.key
+            )));
+        }
+        super::objects::policy_spec(&stored).map_err(refuse)
+    }
+
+    /// What exists under the name of a run that was to be made.
+    async fn existing(&self, key: &ObjectKey, policy: &PolicyView) -> Result<Created, HostError> {
+        let Some(object) = self.store.fresh::<Runs>(key).await? else {
+            return Err(HostError {
+                reason: Reason::CreateFailed,
+                message: format!("the run {key} existed a moment ago and is gone"),
+            });
+        };
+        self.take::<Runs>(&object);
+        let own = owner_of(&object).is_some_and(|owner| owner.uid == policy.uid);
+        Ok(if own {
+            Created::Adopted
+        } else {
+            Created::Conflict
+        })
+    }
+}
+
+impl Host for KubernetesHost {
+    fn policy_keys(&self) -> Vec<ObjectKey> {
+        self.views.policy_keys()
+    }
+
+    fn policy(&self, key: &ObjectKey) -> Option<Arc<PolicyView>> {
+        self.views.policy(key)
+    }
+
+    fn cluster_keys(&self) -> Vec<ClusterKey> {
+        self.views.cluster_keys()
+    }
+
+    fn target(&self, key: &ClusterKey) -> Option<Arc<TargetView>> {
+        self.views.target(key)
+    }
+
+    fn run(&self, key: &ObjectKey) -> Result<Option<Arc<RunView>>, HostError> {
+        match self.unreadable().get(key) {
+            Some((_, problem)) => Err(runs_unreadable(problem)),
+            None => Ok(self.views.run(key)),
+        }
+    }
+
+    /// One that cannot be read holds up its own cluster, not those of others.
+    fn runs(&self) -> Result<Vec<Arc<RunView>>, HostError> {
+        Ok(self.views.runs())
+    }
+
+    fn unfinished_runs(&self) -> Result<Vec<Arc<RunView>>, HostError> {
+        Ok(self.views.unfinished_runs())
+    }
+
+    fn runs_on(&self, cluster: &ClusterKey) -> Result<Vec<Arc<RunView>>, HostError> {
+        let unreadable = self.unreadable();
+        match unreadable.values().find(|(about, _)| about == cluster) {
+            Some((_, problem)) => Err(runs_unreadable(problem)),
+            None => Ok(self.views.runs_on(cluster)),
+        }
+    }
+
+    fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>> {
+        self.views.policies_on(cluster)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.views.changes()
+    }
+
+    fn changes_on(&self, cluster: &ClusterKey) -> watch::Receiver<u64> {
+        self.views.changes_on(cluster)
+    }
+
+    fn permit(&self) -> Result<(), HostError> {
+        self.store.leadership.permit()
+    }
+
+    async fn create_run(&self, run: NewRun) -> Result<Created, HostError> {
+        let NewRun {
+            name,
+            policy,
+            cause,
+            created_at: _,
+        } = run;
+        let key = ObjectKey {
+            namespace: policy.key.namespace.clone(),
+            name,
+        };
+        let _turn = self.store.turn::<Runs>(&key).await;
+        if self.views.run(&key).is_some() {
+            return self.existing(&key, &policy).await;
+        }
+        let spec = self.unchanged(&policy).await?;
+        let wanted = new_run(&key, &policy, spec, &cause).map_err(|error| HostError {
+            reason: Reason::CreateFailed,
+            message: error.to_string(),
+        })?;
+        let api = self.store.api::<Runs>(&key.namespace);
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        match self
+            .store
+            .write::<Runs, _>("create", api.create(&params, &wanted))
+            .await?
+        {
+            Ok(object) => {
+                self.take::<Runs>(&object);
+                Ok(Created::New)
+            }
+            Err(error) if error.is_conflict() => self.existing(&key, &policy).await,
+            Err(error) => Err(not_stored(&error)),
+        }
+    }
+
+    async fn record_run(
+        &self,
+        key: &ObjectKey,
+        generation: i64,
+        record: &RunRecord,
+    ) -> Result<(), HostError> {
+        let _turn = self.store.turn::<Runs>(key).await;
+        let ended = record.phase.is_terminal();
+        if record.started_at.is_some() && !ended {
+            self.store.set_finalizer(key, true).await?;
+        }
+        self.store
+            .write_status::<Runs>(
+                key,
+                |cache, change| self.show(cache, change),
+                |before| EtcdDefragStatus::from_record(record, Some(generation), before, now()),
+            )
+            .await?;
+        let deleting = {
+            let _cache = self.store.cache();
+            match self.views.run(key) {
+                Some(view) => {
+                    self.views.put_run(Arc::new(RunView {
+                        record: record.clone(),
+                        ..(*view).clone()
+                    }));
+                    view.deleting
+                }
+                None => true,
+            }
+        };
+        // One that is being deleted is let go of once its policies know its end.
+        if ended
+            && !deleting
+            && let Err(error) = self.store.set_finalizer(key, false).await
+        {
+            tracing::warn!(run = %key, %error, "unable to let go of the run, it is tried again");
+        }
+        Ok(())
+    }
+
+    async fn record_policy(&self, key: &ObjectKey, report: &PolicyReport) -> Result<(), HostError> {
+        let _turn = self.store.turn::<Policies>(key).await;
+        let cluster = {
+            let cache = self.store.cache();
+            let Some(entry) = cache.policies.get(key) else {
+                return Ok(());
+            };
+            // It was another policy of this name, or about another cluster: that says
+            // nothing about this one.
+            if entry.uid != report.uid
+                || report.generation < entry.extra.cluster_since
+                || entry.deleting
+            {
+                return Ok(());
+            }
+            let cluster = entry.extra.cluster.local_name();
+            (!cluster.is_empty()).then_some(cluster)
+        };
+        let written = self
+            .store
+            .write_status::<Policies>(
+                key,
+                |cache, change| self.show(cache, change),
+                |before| report::policy_status(cluster.as_deref(), report, before, now()),
+            )
+            .await;
+        tolerate_vanished(written)?;
+        let _cache = self.store.cache();
+        if let Some(view) = self.views.policy(key)
+            && (&view.uid, view.generation) == (&report.uid, report.generation)
+        {
+            self.views.put_policy(Arc::new(PolicyView {
+                state: report.state.clone(),
+                ..(*view).clone()
+            }));
+        }
+        Ok(())
+    }
+
+    async fn record_target(
+        &self,
+        key: &ClusterKey,
+        report: &TargetReport,
+    ) -> Result<(), HostError> {
+        if key.kind != ClusterKind::EtcdTarget {
+            // Objects of others are read, never written.
+            let id = report.seen.as_ref().and_then(|seen| {
+                let mut ids = seen.cluster_ids.iter();
+                ids.next().copied().filter(|_| ids.next().is_none())
+            });
+            if let Some(id) = id {
+                self.clusters.identified(&self.views, key, id);
+            }
+            return Ok(());
+        }
+        let object = &key.object;
+        let _turn = self.store.turn::<Targets>(object).await;
+        {
+            let cache = self.store.cache();
+            let Some(entry) = cache.targets.get(object) else {
+                return Ok(());
+            };
+            // Other endpoints were asked: that says nothing about these.
+            if report.generation != entry.generation {
+                return Ok(());
+            }
+        }
+        let written = self
+            .store
+            .write_status::<Targets>(
+                object,
+                |cache, change| self.show(cache, change),
+                |before| report::target_status(report, before, now()),
+            )
+            .await;
+        if let Some(Written::Stored { before, after }) = tolerate_vanished(written)?
+            && before.cluster_id != after.cluster_id
+        {
+            let cache = self.store.cache();
+            self.clusters.show_target(&cache, &self.views, object);
+        }
+        Ok(())
+    }
+
+    async fn remove_run(&self, key: &ObjectKey) -> Result<(), HostError> {
+        let _turn = self.store.turn::<Runs>(key).await;
+        let found = {
+            let cache = self.store.cache();
+            let entry = cache.runs.get(key);
+            entry.map(|entry| (entry.uid.clone(), entry.deleting))
+        };
+        let Some((uid, deleting)) = found else {
+            return Ok(());
+        };
+        if deleting {
+            return self.store.set_finalizer(key, false).await;
+        }
+        let api = self.store.api::<Runs>(&key.namespace);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid),
+                resource_version: None,
+            }),
+            ..DeleteParams::background()
+        };
+        let removed = self
+            .store
+            .write::<Runs, _>("delete", api.delete(&key.name, &params))
+            .await?;
+        match removed {
+            Ok(_) => Ok(()),
+            // It is gone, or another object has its name.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) => Err(not_stored(&error)),
+        }
+    }
+
+    fn event(&self, event: Event) {
+        let (kind, key, uid) = {
+            let cache = self.store.cache();
+            match &event.about {
+                About::Policy(key) => (
+                    EtcdDefragPolicy::kind(&()),
+                    key,
+                    cache.policies.get(key).map(|entry| entry.uid.clone()),
+                ),
+                About::Run(key) => (
+                    EtcdDefrag::kind(&()),
+                    key,
+                    cache.runs.get(key).map(|entry| entry.uid.clone()),
+                ),
+                About::Target(cluster) if cluster.kind == ClusterKind::EtcdTarget => {
+                    let key = &cluster.object;
+                    let uid = cache.targets.get(key).map(|entry| entry.uid.clone());
+                    (EtcdTarget::kind(&()), key, uid)
+                }
+                // An object of others is not ours to speak about.
+                About::Target(_) => return,
+            }
+        };
+        let about = ObjectReference {
+            api_version: Some(API_VERSION.to_owned()),
+            kind: Some(kind.clone().into_owned()),
+            namespace: Some(key.namespace.clone()),
+            name: Some(key.name.clone()),
+            uid,
+            ..ObjectReference::default()
+        };
+        let (reason, message) = (event.note.reason.as_str(), &event.note.message);
+        if event.warning {
+            tracing::warn!(event = true, %kind, object = %key, reason, "{message}");
+        } else {
+            tracing::info!(event = true, %kind, object = %key, reason, "{message}");
+        }
+        self.events.tell(about, event);
+    }
+}
+
+fn runs_unreadable(problem: &str) -> HostError {
+    HostError {
+        reason: Reason::RunsUnreadable,
+        message: problem.to_owned(),
+    }
+}
+
+/// That an object is gone is no news where nothing depends on it.
+fn tolerate_vanished<S>(
+    written: Result<Written<S>, HostError>,
+) -> Result<Option<Written<S>>, HostError> {
+    match written {
+        Ok(written) => Ok(Some(written)),
+        Err(error) if error.reason == Reason::RunVanished => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The run that a policy asks for, made after the policy's template.
+fn new_run(
+    key: &ObjectKey,
+    policy: &PolicyView,
+    spec: EtcdDefragPolicySpec,
+    cause: &Note,
+) -> Result<DynamicObject, serde_json::Error> {
+    let run = EtcdDefragSpec {
+        cluster_ref: spec.cluster_ref,
+        run: spec.run_template.unwrap_or_default(),
+    };
+    let metadata = ObjectMeta {
+        name: Some(key.name.clone()),
+        namespace: Some(key.namespace.clone()),
+        labels: Some(BTreeMap::from([
+            (POLICY_LABEL.to_owned(), label(&policy.key.name)),
+            (
+                CLUSTER_LABEL.to_owned(),
+                label(&policy.cluster.local_name()),
+            ),
+        ])),
+        annotations: Some(BTreeMap::from([(
+            CAUSE.to_owned(),
+            format!("{}: {}", cause.reason, cause.message),
+        )])),
+        owner_references: Some(vec![OwnerReference {
+            api_version: API_VERSION.to_owned(),
+            kind: EtcdDefragPolicy::kind(&()).into_owned(),
+            name: policy.key.name.clone(),
+            uid: policy.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        ..ObjectMeta::default()
+    };
+    let object = serde_json::json!({
+        "apiVersion": API_VERSION,
+        "kind": EtcdDefrag::kind(&()),
+        "metadata": metadata,
+        "spec": run,
+    });
+    serde_json::from_value(object)
+}
+
+/// A value of a label that tells names apart: the name itself where it fits.
+fn label(name: &str) -> String {
+    use sha2::{Digest, Sha256};
+    /// Longest value of a label.
+    const LIMIT: usize = 63;
+    /// Digits of a digest that keep names apart.
+    const DIGEST: usize = 10;
+    let fitting: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    if fitting == name && name.len() <= LIMIT {
+        return fitting;
+    }
+    let digest = Sha256::digest(name.as_bytes());
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let stem: String = fitting.chars().take(LIMIT - DIGEST - 1).collect();
+    format!("{stem}-{}", &digest[..DIGEST])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_valid_and_tell_names_apart() {
+        assert_eq!(label("main"), "main");
+        let long = "a".repeat(253);
+        let other = format!("{}b", "a".repeat(252));
+        for name in [
+            long.as_str(),
+            other.as_str(),
+            "EtcdCluster.operator.etcd.io/main",
+        ] {
+            let label = label(name);
+            assert!(label.len() <= 63, "{label}");
+            assert!(
+                label
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+                    && label.ends_with(|c: char| c.is_ascii_alphanumeric()),
+                "{label}"
+            );
+        }
+        assert_ne!(label(&long), label(&other));
+    }
+}

@@ -1,0 +1,10 @@
+//! The chart, through the real `helm`: what it renders, what it refuses, what its pages say of it, and what
+//! a real API server makes of it.
+
+mod access;
+mod alerts;
+mod cluster;
+mod docs;
+mod helm;
+mod render;
+mod values;

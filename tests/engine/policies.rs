@@ -1,0 +1,97 @@
+//! Policies of many clusters in one engine.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use defragd::core::decide::RunStart;
+use defragd::core::reason::Reason;
+use defragd::core::run::Note;
+use defragd::engine::{Limits, PolicyView};
+
+use crate::memory::{Memory, NOWHERE, Working, key, policy, put_target, run};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t101_a_change_is_news_to_the_policies_of_its_cluster_only() {
+    let host = Memory::new();
+    for on in ["a", "b"] {
+        put_target(&host, on, &[NOWHERE.to_owned()]);
+        for i in 0..50 {
+            let name = format!("{on}{i}");
+            let quiet = policy(&name, on, |policy| policy.suspend = true);
+            host.views.put_policy(Arc::new(quiet));
+        }
+    }
+    let evaluated = |host: &Memory, on: &str| -> Vec<u32> {
+        let heard = host.heard().evaluations;
+        let counts = heard.iter().filter(|(key, _)| key.name.starts_with(on));
+        counts.map(|(_, count)| *count).collect()
+    };
+    let working = Working::start(&host, Limits::default());
+    host.until("one evaluation of each", |host| {
+        ["a", "b"].map(|on| evaluated(host, on)) == [vec![1; 50], vec![1; 50]]
+    })
+    .await;
+
+    host.views.put_run(Arc::new(run("r", "a")));
+    host.until("another one of those on a", |host| {
+        evaluated(host, "a").iter().all(|count| *count >= 2)
+    })
+    .await;
+    assert_eq!(evaluated(&host, "b"), vec![1; 50]);
+    working.stop().await;
+}
+
+/// A policy whose trigger has changed: it makes a run whatever its signal says.
+fn triggered(name: &str) -> PolicyView {
+    policy(name, name, |policy| policy.trigger = Some("now".to_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_administrators_limit_counts_runs_of_all_policies() {
+    let host = Memory::new();
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        put_target(&host, name, &[NOWHERE.to_owned()]);
+        host.views.put_policy(Arc::new(triggered(name)));
+    }
+    // One that was not kept counts by what its policy remembers, once.
+    let mut remembers = policy("e", "e", |_| {});
+    let start = |name: &str| RunStart {
+        name: name.to_owned(),
+        at: defragd::engine::now(),
+    };
+    remembers.state.run_starts = vec![start("old"), start("older")];
+    host.views.put_policy(Arc::new(remembers));
+    host.views.put_run(Arc::new(defragd::engine::RunView {
+        owner: Some(key("e")),
+        created_at: defragd::engine::now(),
+        ..run("old", "e")
+    }));
+    let limits = Limits {
+        runs_per_hour: NonZeroU32::new(4),
+        ..Limits::default()
+    };
+    let working = Working::start(&host, limits);
+    let decision = |host: &Memory, name: &str| -> Option<Note> {
+        host.views.policy(&key(name))?.state.decision.clone()
+    };
+    let refused = |host: &Memory| -> Vec<Note> {
+        let decisions = names.iter().filter_map(|name| decision(host, name));
+        decisions
+            .filter(|note| note.reason == Reason::CreateFailed)
+            .collect()
+    };
+    host.until("two runs and two refusals", |host| {
+        host.heard().created.len() == 2 && refused(host).len() == 2
+    })
+    .await;
+    for note in refused(&host) {
+        assert!(
+            note.message
+                .contains("policies made 4 runs within the last hour, and limits.runsPerHour is 4"),
+            "{}",
+            note.message
+        );
+    }
+    working.stop().await;
+}
