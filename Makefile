@@ -9,6 +9,7 @@ CARGO ?= cargo
 provision := tests/servers/provision
 # Most wanted first: what comes last may still be in the making when the tests are built.
 servers := etcd-3.6 prometheus-3 etcd-3.4 prometheus-2 etcd-3.5 etcd-3.7 kubernetes-1.34 helm-3
+image_tools := musl umoci skopeo runc
 
 # Tests on real servers mostly wait for them.
 export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
@@ -35,7 +36,8 @@ help: ## list the tasks
 
 .PHONY: setup
 setup: setup-tools ## install what building and testing needs: protoc, cargo's components, servers
-	@$(provision) $(servers)
+	@image/build --setup
+	@$(provision) $(image_tools) $(servers)
 	@echo "setup: everything is there"
 
 .PHONY: setup-tools
@@ -75,9 +77,10 @@ build: setup-cargo setup-protoc ## build the release binary, target/release/defr
 .PHONY: test
 test: setup-tools ## build and run every test, on real servers
 	@# Servers and tests are built side by side; whichever fails first ends both.
-	@$(provision) $(servers) & servers=$$!; \
+	@$(provision) $(image_tools) $(servers) & servers=$$!; \
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) test --locked --workspace --no-run; \
+	$(MAKE) image; \
 	wait $$servers
 	@# One failing target must not hide the others.
 	$(CARGO) test --locked --workspace --no-fail-fast
@@ -90,7 +93,7 @@ lint: setup-tools ## check format, lints, dependencies and scripts
 		{ echo 'lint: there is no "cargo deny": cargo install --locked cargo-deny' >&2; exit 1; }
 	$(CARGO) deny --locked check bans licenses sources
 	@if command -v shellcheck >/dev/null; then \
-		set -x; shellcheck $(provision) .ci/run; \
+		set -x; shellcheck $(provision) image/build image/assemble .ci/run; \
 	else \
 		echo 'lint: scripts are not checked, there is no "shellcheck" (apt-get install shellcheck)'; \
 	fi
@@ -98,6 +101,16 @@ lint: setup-tools ## check format, lints, dependencies and scripts
 .PHONY: audit
 audit: ## look the dependencies up in the RustSec database, which needs its repository
 	$(CARGO) deny --locked check advisories
+
+.PHONY: image
+image: image-root ## build the container image in target/image, without a container engine
+	@digest=$$(image/assemble $(built)/image/root $(built)/image); \
+	echo "image: $(built)/image/oci and $(built)/image/defragd.tar hold $$digest"
+
+# What the image holds, for the Dockerfile.
+.PHONY: image-root
+image-root: setup-cargo setup-protoc
+	@image/build
 
 .PHONY: demo
 demo: setup-cargo setup-protoc ## watch a policy sweep a real etcd cluster, in about two minutes

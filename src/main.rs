@@ -1,5 +1,11 @@
 use std::process::ExitCode;
 
+/// The container image's binary is linked with musl, whose own allocator takes one lock for all
+/// threads.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Before anything can open a connection. An error would mean that a
     // provider is installed already, which is all that is wanted.
