@@ -46,7 +46,12 @@ fn a_leader_dies_in_the_cooldown() -> Result<(), Error> {
     play(async {
         let scene = Scene::set(shared_api().await?, "dies-in-cooldown", single()).await?;
         let (a, b) = scene.replicas().await?;
-        scene.apply(&[policy("eager", &json!({}))]).await?;
+        scene
+            .apply(&[policy(
+                "eager",
+                &json!({ "backoff": { "minReclaim": "1" } }),
+            )])
+            .await?;
         let before = scene.until_decided("eager", "CoolingDown").await?;
 
         a.process.kill()?;
@@ -111,7 +116,11 @@ fn a_leader_that_is_stopped_in_order_is_followed_at_once() -> Result<(), Error> 
         scene.until_intent().await?;
         let began = Instant::now();
         let ended = a.process.stop().await?;
-        assert!(ended.is_some_and(|status| status.success()), "{ended:?}: {}", a.process.logged());
+        assert!(
+            ended.is_some_and(|status| status.success()),
+            "{ended:?}: {}",
+            a.process.logged()
+        );
         let (stopping, handover) = (began.elapsed(), scene.until_leader("b", HANDOVER).await?);
         println!("stopped in order within {stopping:.1?}; the other led {handover:.1?} after that");
         scene.set_members(Fault::Pass);
