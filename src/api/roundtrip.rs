@@ -297,9 +297,9 @@ proptest! {
             serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap()
         };
         prop_assert_eq!(&read, &status);
-        prop_assert_eq!(read.state("a").unwrap(), Some(state));
-        prop_assert_eq!(read.state("b").unwrap(), Some(other));
-        prop_assert_eq!(read.state("c").unwrap(), None);
+        prop_assert_eq!(read.state("a"), Some(state));
+        prop_assert_eq!(read.state("b"), Some(other));
+        prop_assert_eq!(read.state("c"), None);
     }
 }
 

@@ -238,6 +238,10 @@ reasons! {
     Interrupted => "interrupted";
     /// The run object vanished before its end was seen.
     RunVanished => "the run's object vanished before its end was seen";
+
+    // Of other releases.
+    /// What is stored carries a reason that only another release knows.
+    UnknownReason => "a reason that this release does not know";
 }
 
 impl Reason {
@@ -260,17 +264,17 @@ impl fmt::Display for Reason {
 /// The text is not one of [`Reason::ALL`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a known reason")]
-pub struct UnknownReason(pub String);
+pub struct NotAReason(pub String);
 
 impl FromStr for Reason {
-    type Err = UnknownReason;
+    type Err = NotAReason;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         Reason::ALL
             .iter()
             .copied()
             .find(|r| r.as_str() == s)
-            .ok_or_else(|| UnknownReason(s.to_owned()))
+            .ok_or_else(|| NotAReason(s.to_owned()))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::core::reason::Reason;
 use crate::core::run::{ActResult, Note};
 use crate::core::sweep::Act;
 use crate::core::view::{ClusterId, Observation, Trouble};
-use crate::etcd::{CallError, CallErrorKind, ClusterClient, Connection};
+use crate::etcd::{CallError, CallErrorKind, ClusterClient, Connection, Guard};
 
 /// How long a compaction may take to become physical on the member asked.
 const COMPACTION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -87,14 +87,15 @@ impl Link {
         }
     }
 
-    /// Makes one mutating call, once.
-    pub async fn act(&self, cluster: Option<ClusterId>, act: &Act) -> ActResult {
+    /// Makes one mutating call, once, if `guard` agrees at the last moment.
+    pub async fn act(&self, cluster: Option<ClusterId>, act: &Act, guard: &Guard) -> ActResult {
         let (Some(client), Some(cluster)) = (&self.client, cluster) else {
             return ActResult::NotSent(Note::new(
                 Reason::ClusterIdMismatch,
                 "the cluster's id is not known yet",
             ));
         };
+        let client = client.guarded(guard.clone());
         let result = match act {
             Act::Defragment { member, timeout } => {
                 client

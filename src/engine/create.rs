@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::core::decide::{ClusterState, CreateRun, Policy, created};
+use crate::core::decide::CreateRun;
 use crate::core::reason::Reason;
 use crate::core::run::Note;
 
@@ -25,12 +25,11 @@ pub(super) struct Creating {
     hourly: Hourly,
 }
 
-/// What became of a run that is due.
-pub(super) enum Made {
-    /// It is on its way; `new` unless it was already.
-    Run { state: ClusterState, new: bool },
-    /// It is not, for this reason.
-    Not(Note),
+/// A run that is on its way.
+pub(super) struct Made {
+    pub(super) at: Timestamp,
+    /// False when it was already.
+    pub(super) new: bool,
 }
 
 impl Creating {
@@ -60,29 +59,23 @@ impl Creating {
         self.stripes[(hash % STRIPES as u64) as usize].lock().await
     }
 
-    /// Has the run stored, and says what to remember of it. To be called in turn.
+    /// Has the run stored, or says why it is not. To be called in turn.
     pub(super) async fn make<H: Host>(
         &self,
         host: &H,
         view: &PolicyView,
-        policy: &Policy,
-        state: ClusterState,
         run: &CreateRun,
-    ) -> Made {
+    ) -> Result<Made, Note> {
         let at = now();
         let key = ObjectKey {
             namespace: view.key.namespace.clone(),
             name: run.name.clone(),
         };
         let failed = |error: HostError| {
-            Made::Not(Note::new(
-                Reason::CreateFailed,
-                format!("run {}: {error}", run.name),
-            ))
+            let message = format!("run {}: {error}", run.name);
+            Note::new(Reason::CreateFailed, message)
         };
-        if let Err(error) = self.hourly.admit(host, &key, at) {
-            return failed(error);
-        }
+        self.hourly.admit(host, &key, at).map_err(failed)?;
         let new = NewRun {
             name: run.name.clone(),
             policy: view.clone(),
@@ -94,22 +87,16 @@ impl Creating {
             self.hourly.take_back(&key, at);
         }
         match made {
-            Ok(Created::New) => Made::Run {
-                state: created(policy, state, run, at),
-                new: true,
-            },
-            Ok(Created::Adopted) => Made::Run {
-                state: created(policy, state, run, at),
-                new: false,
-            },
-            Ok(Created::Conflict) => Made::Not(Note::new(
+            Ok(Created::New) => Ok(Made { at, new: true }),
+            Ok(Created::Adopted) => Ok(Made { at, new: false }),
+            Ok(Created::Conflict) => Err(Note::new(
                 Reason::NameConflict,
                 format!(
                     "a run {} exists that this policy did not make; remove or rename it",
                     run.name
                 ),
             )),
-            Err(error) => failed(error),
+            Err(error) => Err(failed(error)),
         }
     }
 }

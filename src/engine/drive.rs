@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::reason::Reason;
-use crate::core::run::{Note, Phase, RunRecord, RunSpec};
+use crate::core::run::{ActResult, Note, Phase, RunRecord, RunSpec};
 use crate::core::sweep::{self, Control, Next, Step};
-use crate::etcd::Connection;
+use crate::etcd::{Connection, Guard};
 
 use super::cluster::Link;
 use super::host::HostError;
@@ -55,6 +55,10 @@ pub trait Recorder: Send {
     /// # Errors
     /// Why not. The call is not made.
     fn permit(&self) -> Result<(), HostError>;
+
+    /// [`Recorder::permit`], to be asked once more at the last moment: before a
+    /// call leaves, the member's identity is made sure of, which can take seconds.
+    fn guard(&self) -> Guard;
 }
 
 /// How driving ended.
@@ -81,6 +85,7 @@ pub async fn drive<R: Recorder>(
     let mut told = Told::default();
     let mut connection = orders.borrow().connection.clone();
     let mut link = Link::new((*connection).clone());
+    let guard = recorder.guard();
     loop {
         if shutdown.is_cancelled() {
             return Driven::ShutDown(record);
@@ -132,9 +137,15 @@ pub async fn drive<R: Recorder>(
                 told = Told::default();
                 tracing::info!(?act, "next step");
                 let result = tokio::select! {
-                    result = link.act(record.cluster_id, &act) => result,
+                    result = link.act(record.cluster_id, &act, &guard) => result,
                     () = patience_ends(shutdown) => return Driven::ShutDown(record),
                 };
+                if matches!(&result, ActResult::NotSent(note) if note.reason == Reason::NotLeading)
+                {
+                    record = sweep::withdraw(record, &before, &act);
+                    pause(RECORD_PAUSE, &mut orders, shutdown).await;
+                    continue;
+                }
                 record = sweep::conclude(record, &act, &result, now());
                 if shutdown.is_cancelled() {
                     record_answer(&record, recorder).await;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
     ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
-    decide, wants_fallback, wants_sample_age,
+    created, decide, wants_fallback, wants_sample_age,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
@@ -74,10 +74,17 @@ pub(super) async fn work<H: Host>(
             now()
         }
     };
-    while let Some(view) = host.policy(&key)
+    while let Some(named) = host.policy(&key)
         && !shutdown.is_cancelled()
     {
-        let mut changes = host.changes_on(&view.cluster);
+        let mut changes = host.changes_on(&named.cluster);
+        // Read once it would be told of a change.
+        let Some(view) = host
+            .policy(&key)
+            .filter(|view| view.cluster == named.cluster)
+        else {
+            continue;
+        };
         let before = fingerprint(host, &view);
         // Most of the time nothing is evaluated, and then this needs no room.
         let due = match Box::pin(evaluate(&shared, &view, asked_at, &shutdown)).await {
@@ -375,17 +382,15 @@ async fn create<H: Host>(
     state: ClusterState,
     run: &CreateRun,
 ) -> ClusterState {
-    let host = &*shared.base.host;
-    let made = shared.creating.make(host, view, policy, state.clone(), run);
-    match made.await {
-        Made::Run { state, new } => {
+    match shared.creating.make(&*shared.base.host, view, run).await {
+        Ok(Made { at, new }) => {
             if new {
                 let message = format!("run {}: {}", run.name, run.note.message);
                 event(shared, view, false, Note::new(Reason::RunCreated, message));
             }
-            state
+            created(policy, state, run, at)
         }
-        Made::Not(note) => {
+        Err(note) => {
             if view.state.decision.as_ref() != Some(&note) {
                 event(shared, view, true, note.clone());
             }

@@ -1,9 +1,12 @@
 //! Stores what a run's worker decided, and notices when somebody else did.
 
+use std::sync::Arc;
+
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::core::sweep::Step;
 use crate::core::view::ClusterId;
+use crate::etcd::Guard;
 
 use super::claim::{Claim, Claims};
 use super::drive::Recorder;
@@ -18,7 +21,7 @@ const DOUBTFUL: usize = 32;
 /// A process may have been asleep, or cut off, and another one may have taken the
 /// run over meanwhile. So nothing is stored unless what is stored comes from here.
 pub(super) struct HostRecorder<'a, H> {
-    host: &'a H,
+    host: &'a Arc<H>,
     claims: &'a Claims,
     claim: Option<Claim>,
     run: &'a RunView,
@@ -28,7 +31,7 @@ pub(super) struct HostRecorder<'a, H> {
 
 impl<'a, H: Host> HostRecorder<'a, H> {
     /// A recorder of the run as it is stored now.
-    pub(super) fn new(host: &'a H, claims: &'a Claims, run: &'a RunView) -> Self {
+    pub(super) fn new(host: &'a Arc<H>, claims: &'a Claims, run: &'a RunView) -> Self {
         HostRecorder {
             host,
             claims,
@@ -72,7 +75,9 @@ impl<'a, H: Host> HostRecorder<'a, H> {
     async fn store(&mut self, record: &RunRecord) -> Result<(), HostError> {
         let generation = match self.host.run(&self.run.key) {
             Ok(Some(stored)) => {
-                if !self.own.iter().any(|own| own.is_stored_as(&stored.record)) {
+                // The end is the end: what was decided before it was known counts no more.
+                let over = stored.record.phase.is_terminal() && !record.phase.is_terminal();
+                if over || !self.own.iter().any(|own| own.is_stored_as(&stored.record)) {
                     return Err(HostError {
                         reason: Reason::WriteConflict,
                         message: format!(
@@ -130,5 +135,13 @@ impl<H: Host> Recorder for HostRecorder<'_, H> {
 
     fn permit(&self) -> Result<(), HostError> {
         self.host.permit()
+    }
+
+    fn guard(&self) -> Guard {
+        let host = Arc::clone(self.host);
+        Arc::new(move || {
+            host.permit()
+                .map_err(|error| Note::new(error.reason, error.message))
+        })
     }
 }

@@ -72,11 +72,10 @@ pub(super) async fn work<H: Host>(
 ) {
     let mut undescribed_since: Option<Instant> = None;
     while !shutdown.is_cancelled() {
-        // Before anything is read, so that no change is missed.
         let mut everywhere = shared.host.changes();
-        let run = match shared.host.run(&key) {
-            Ok(Some(run)) if !run.record.phase.is_terminal() => run,
-            Ok(_) => return,
+        let known = match shared.host.run(&key) {
+            Ok(Some(run)) => run,
+            Ok(None) => return,
             Err(_) => {
                 // Nobody can say whose turn it is.
                 tokio::select! {
@@ -87,7 +86,14 @@ pub(super) async fn work<H: Host>(
                 continue;
             }
         };
-        let mut nearby = shared.host.changes_on(&run.cluster);
+        let mut nearby = shared.host.changes_on(&known.cluster);
+        // Read once it would be told of a change.
+        let Ok(Some(run)) = shared.host.run(&key) else {
+            continue;
+        };
+        if run.record.phase.is_terminal() {
+            return;
+        }
         let stand = stand(&shared, &run);
         if !matches!(stand, Stand::Undescribed(_)) {
             undescribed_since = None;
@@ -259,11 +265,21 @@ async fn attend<H: Host>(
 ) -> Driven {
     let (give, orders) = watch::channel(orders);
     let follower = tokio::spawn(follow(shared.host.clone(), run.clone(), give));
-    let mut recorder = HostRecorder::new(&*shared.host, &shared.claims, run);
+    let mut recorder = HostRecorder::new(&shared.host, &shared.claims, run);
     let driven = Box::pin(drive(run.record.clone(), orders, &mut recorder, shutdown)).await;
     follower.abort();
-    if let Driven::Finished(record) = &driven {
-        finished(shared, run, record);
+    match &driven {
+        Driven::Finished(record) => finished(shared, run, record),
+        // The end may be stored while the answer that says so was lost.
+        Driven::ShutDown(_) | Driven::Superseded(_) => {
+            if let Ok(Some(stored)) = shared.host.run(&run.key)
+                && stored.record.phase.is_terminal()
+                && stored.record.result.is_some()
+                && shared.host.permit().is_ok()
+            {
+                finished(shared, run, &stored.record);
+            }
+        }
     }
     driven
 }
@@ -314,18 +330,20 @@ fn orders_now<H: Host>(host: &H, own: &RunView, mut orders: Orders) -> Orders {
 fn finished<H: Host>(shared: &Shared<H>, run: &RunView, record: &RunRecord) {
     shared.ended.notify_one();
     shared.telemetry.run_finished(&run.cluster, record);
-    for member in record
+    // One event for all that failed: events of one object and reason count as one.
+    let failed: Vec<_> = record
         .members
         .iter()
         .filter(|m| m.outcome == Outcome::Failed)
-    {
+        .collect();
+    if let Some(first) = failed.first() {
+        let each = failed
+            .iter()
+            .map(|member| format!("member {}: {}", member.label(), member.message));
         shared.host.event(Event {
             about: About::Run(run.key.clone()),
             warning: true,
-            note: Note::new(
-                member.reason,
-                format!("member {}: {}", member.label(), member.message),
-            ),
+            note: Note::new(first.reason, each.collect::<Vec<_>>().join("; ")),
         });
     }
     if let Some(note) = &record.result {

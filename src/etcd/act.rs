@@ -1,15 +1,21 @@
 //! The calls that change something. Before each of them the endpoint's Status
-//! must carry the expected cluster id and member id, over the same connection;
-//! else nothing is sent.
+//! must carry the expected cluster id and member id, over the same connection,
+//! and then the [`Guard`] must agree; else nothing is sent.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::reason::Reason;
+use crate::core::run::Note;
 use crate::core::view::{ClusterId, MemberId};
 
 use super::ClusterClient;
 use super::error::{Call, CallError};
 use super::member::{Identity, MemberClient};
+
+/// Asked last before a call leaves: whether this process may still act. Making
+/// sure of an identity can take seconds, in which that may change.
+pub type Guard = Arc<dyn Fn() -> Result<(), Note> + Send + Sync>;
 
 /// A call that was executed and succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +104,14 @@ impl ClusterClient {
             let at = format!("{} ({member})", client.endpoint());
             match client.status().await {
                 Ok(answer) => match mismatch(answer.from, cluster, member) {
-                    None => return Ok(client),
+                    None => {
+                        return match &self.guard {
+                            None => Ok(client),
+                            Some(guard) => guard()
+                                .map(|()| client)
+                                .map_err(|no| CallError::not_sent(call, at, no.reason, no.message)),
+                        };
+                    }
                     Some((reason, message)) => {
                         refusal = Some(CallError::not_sent(call, at, reason, message));
                     }

@@ -28,7 +28,7 @@ mod observe;
 mod secret;
 mod status;
 
-pub use act::Done;
+pub use act::{Done, Guard};
 pub use connection::{
     Auth, ConnectError, Connection, Endpoint, Origin, Secret, Source, Timeouts, Tls,
 };
@@ -45,6 +45,7 @@ use member::MemberClient;
 #[derive(Clone)]
 pub struct ClusterClient {
     shared: Arc<Shared>,
+    guard: Option<Guard>,
 }
 
 struct Shared {
@@ -99,7 +100,17 @@ impl ClusterClient {
                 given,
                 learned,
             }),
+            guard: None,
         })
+    }
+
+    /// The same client, which asks before each call that changes something.
+    #[must_use]
+    pub fn guarded(&self, guard: Guard) -> Self {
+        ClusterClient {
+            shared: self.shared.clone(),
+            guard: Some(guard),
+        }
     }
 
     /// How the cluster is reached.

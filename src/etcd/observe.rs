@@ -27,6 +27,10 @@ use super::member::{AlarmAnswer, ListAnswer, Listed, MemberClient, StatusAnswer}
 use super::metrics::{self, Page};
 use super::status;
 
+/// More members than any cluster has: etcd advises seven. Who lists more is not
+/// etcd, or not one to open so many connections for.
+const MAX_MEMBERS: usize = 64;
+
 /// What one endpoint said.
 struct Seen {
     client: MemberClient,
@@ -344,6 +348,13 @@ fn choose(
         }
     }
     match best {
+        Some((_, list)) if list.members.len() > MAX_MEMBERS => Err(Trouble {
+            reason: Reason::MemberListUnavailable,
+            message: format!(
+                "the member list names {} members, at most {MAX_MEMBERS} are believed",
+                list.members.len()
+            ),
+        }),
         Some((_, list)) => Ok(list),
         None => Err(together(&errors, Reason::MemberListUnavailable)),
     }

@@ -32,6 +32,10 @@ pub(crate) fn check_level(level: &str) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
+/// On an answer that it cannot read, the client of the Kubernetes API warns with
+/// the whole of it, which may be a Secret. The error is ours to tell, without.
+const DISCREET: &str = "kube_client::client=error";
+
 /// Sends the log to standard error. `level` is a level, or directives such as
 /// `info,defragd::signals=debug`.
 ///
@@ -39,7 +43,7 @@ pub(crate) fn check_level(level: &str) -> Result<(), String> {
 /// A level that is none; a second call in one process.
 pub fn init(format: LogFormat, level: &str) -> Result<(), LogError> {
     let filter = EnvFilter::builder()
-        .parse(level)
+        .parse(format!("{level},{DISCREET}"))
         .map_err(|error| LogError::Level {
             level: level.to_owned(),
             problem: error.to_string(),

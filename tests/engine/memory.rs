@@ -186,7 +186,7 @@ impl Host for Memory {
         if self.views.run(&new).is_some() {
             return Ok(Created::Adopted);
         }
-        self.heard.lock().unwrap().created.push(new.clone());
+        self.heard.lock().unwrap().created.push(new);
         self.views.put_run(Arc::new(RunView {
             cluster: run.policy.cluster.clone(),
             owner: Some(run.policy.key.clone()),

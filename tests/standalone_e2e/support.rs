@@ -12,8 +12,6 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// How long one thing is waited for, on a machine that is busy with other tests.
 pub(crate) const WAIT: Duration = Duration::from_secs(60);
 
-const DEFRAGMENTED: &str = "etcd_disk_backend_defrag_duration_seconds_count";
-
 /// A cluster, the Prometheus that scrapes it, and a defragd that is not started yet.
 pub(crate) struct World {
     // The order matters: defragd ends before what it watches.
@@ -103,11 +101,7 @@ pub(crate) fn defragd() -> Result<Defragd, Error> {
 }
 
 pub(crate) async fn counts(cluster: &Cluster) -> Result<Vec<f64>, Error> {
-    let mut counts = Vec::new();
-    for i in 0..cluster.members().len() {
-        counts.push(cluster.metric(i, DEFRAGMENTED).await?.unwrap_or(0.0));
-    }
-    Ok(counts)
+    cluster.defragmentations().await
 }
 
 pub(crate) async fn until(
@@ -123,37 +117,10 @@ pub(crate) async fn until(
         if wanted(&status) {
             Ok(Ok(status))
         } else {
-            Err(outline(&status))
+            Err(status.outline())
         }
     })
     .await?
-}
-
-/// What a failed wait shows of a status.
-fn outline(status: &Status) -> String {
-    let decisions = status.items("EtcdDefragPolicy").map(|policy| {
-        let cluster = &policy["status"]["clusters"][0];
-        format!(
-            "{}: {} on {}; {}",
-            policy["metadata"]["name"],
-            cluster["decision"],
-            cluster["signal"],
-            policy["status"]["conditions"]
-        )
-    });
-    let runs = status.items("EtcdDefrag").map(|run| {
-        format!(
-            "{}: {} {}",
-            run["metadata"]["name"], run["status"]["phase"], run["status"]["message"]
-        )
-    });
-    let all: Vec<String> = decisions.chain(runs).collect();
-    format!(
-        "{} (other errors: {} {})",
-        all.join(" | "),
-        status.0["documentErrors"],
-        status.0["stateErrors"]
-    )
 }
 
 pub(crate) fn target(name: &str, endpoints: &[String]) -> Value {

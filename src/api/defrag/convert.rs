@@ -32,19 +32,18 @@ impl From<&Note> for NoteStatus {
 }
 
 impl NoteStatus {
-    /// The note, or which field of it is wrong.
-    pub(crate) fn to_note(&self, path: &str) -> Result<Note, StatusError> {
-        Ok(Note {
-            reason: reason(path, &self.reason)?,
+    pub(crate) fn to_note(&self) -> Note {
+        Note {
+            reason: reason(&self.reason),
             message: self.message.clone(),
-        })
+        }
     }
 }
 
-/// A reason below `path`.
-pub(crate) fn reason(path: &str, text: &str) -> Result<Reason, StatusError> {
-    text.parse()
-        .map_err(|_| StatusError::new(format!("{path}.reason"), text, "a known reason"))
+/// A reason that is stored. One of a newer release is no reason to forget
+/// everything beside it: its message still tells.
+pub(crate) fn reason(text: &str) -> Reason {
+    text.parse().unwrap_or(Reason::UnknownReason)
 }
 
 fn id<T: std::str::FromStr>(path: String, text: &str) -> Result<T, StatusError> {
@@ -186,11 +185,7 @@ impl TryFrom<&EtcdDefragStatus> for RunRecord {
     /// # Errors
     /// The first field that no release of defragd would have written.
     fn try_from(status: &EtcdDefragStatus) -> Result<Self, StatusError> {
-        let note = |name: &str, note: &Option<NoteStatus>| {
-            note.as_ref()
-                .map(|n| n.to_note(&format!("status.{name}")))
-                .transpose()
-        };
+        let note = |note: &Option<NoteStatus>| note.as_ref().map(NoteStatus::to_note);
         Ok(RunRecord {
             phase: status.phase.map_or(Phase::Pending, Phase::from),
             started_at: status.started_at.map(Time::timestamp),
@@ -220,9 +215,9 @@ impl TryFrom<&EtcdDefragStatus> for RunRecord {
                 .enumerate()
                 .map(|(i, d)| d.to_record(&format!("status.alarmsDisarmed[{i}]")))
                 .collect::<Result<_, _>>()?,
-            gate: note("gate", &status.gate)?,
-            stopping: note("stopping", &status.stopping)?,
-            result: note("result", &status.result)?,
+            gate: note(&status.gate),
+            stopping: note(&status.stopping),
+            result: note(&status.result),
             warnings: status.warnings.clone(),
             transient: Transient::default(),
         })
@@ -274,7 +269,7 @@ impl MemberStatus {
             name: self.name.clone(),
             role: self.role.into(),
             outcome: self.outcome.into(),
-            reason: reason(path, &self.reason)?,
+            reason: reason(&self.reason),
             message: self.message.clone(),
             db_size_before: self.db_size_before,
             db_size_after: self.db_size_after,

@@ -7,7 +7,6 @@ use super::status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
     RunStartStatus, SignalStatus,
 };
-use crate::api::StatusError;
 use crate::api::conditions::{self, ConditionStatus, types};
 use crate::api::defrag::NoteStatus;
 use crate::api::defrag::convert::reason;
@@ -71,32 +70,18 @@ impl ClusterStatus {
     }
 }
 
-impl TryFrom<&ClusterStatus> for ClusterState {
-    type Error = StatusError;
-
+impl From<&ClusterStatus> for ClusterState {
     /// What was stored.
-    ///
-    /// # Errors
-    /// The first field that no release of defragd would have written.
-    fn try_from(status: &ClusterStatus) -> Result<Self, StatusError> {
-        let path = format!("status.clusters[{}]", status.name);
-        Ok(ClusterState {
-            signal: status
-                .signal
-                .as_ref()
-                .map(|s| s.to_record(&format!("{path}.signal")))
-                .transpose()?,
+    fn from(status: &ClusterStatus) -> Self {
+        ClusterState {
+            signal: status.signal.as_ref().map(SignalStatus::to_record),
             firing_since: status.firing_since.map(Time::timestamp),
             gap_since: status.gap_since.map(Time::timestamp),
             evidence_at: status.evidence_at.map(Time::timestamp),
             failing_since: status.failing_since.map(Time::timestamp),
             fallback_active: status.fallback_active,
             active_run: status.active_run.clone(),
-            last_run: status
-                .last_run
-                .as_ref()
-                .map(|run| run.to_last_run(&format!("{path}.lastRun")))
-                .transpose()?,
+            last_run: status.last_run.as_ref().map(LastRunStatus::to_last_run),
             last_success: status.last_success_time.map(Time::timestamp),
             backoff_level: status.backoff_level,
             failure_level: status.failure_level,
@@ -111,17 +96,9 @@ impl TryFrom<&ClusterStatus> for ClusterState {
             accounted: status.accounted.clone(),
             observed_trigger: status.observed_trigger.clone().map(|trigger| trigger.value),
             next_eligible: status.next_eligible_time.map(Time::timestamp),
-            resting: status
-                .resting
-                .as_ref()
-                .map(|note| note.to_note(&format!("{path}.resting")))
-                .transpose()?,
-            decision: status
-                .decision
-                .as_ref()
-                .map(|note| note.to_note(&format!("{path}.decision")))
-                .transpose()?,
-        })
+            resting: status.resting.as_ref().map(NoteStatus::to_note),
+            decision: status.decision.as_ref().map(NoteStatus::to_note),
+        }
     }
 }
 
@@ -147,15 +124,15 @@ impl From<&SignalRecord> for SignalStatus {
 }
 
 impl SignalStatus {
-    fn to_record(&self, path: &str) -> Result<SignalRecord, StatusError> {
-        Ok(SignalRecord {
+    fn to_record(&self) -> SignalRecord {
+        SignalRecord {
             state: self.state.into(),
-            reason: reason(path, &self.reason)?,
+            reason: reason(&self.reason),
             value: self.value.map(|number| number.0),
             message: self.message.clone(),
             sampled_at: self.sampled_at.map(Time::timestamp),
             origin: self.origin.into(),
-        })
+        }
     }
 }
 
@@ -188,30 +165,26 @@ impl From<&LastRun> for LastRunStatus {
 }
 
 impl LastRunStatus {
-    fn to_last_run(&self, path: &str) -> Result<LastRun, StatusError> {
-        Ok(LastRun {
+    fn to_last_run(&self) -> LastRun {
+        LastRun {
             name: self.name.clone(),
             succeeded: self.outcome == RunOutcome::Complete,
-            reason: reason(path, &self.reason)?,
+            reason: reason(&self.reason),
             reclaimed: self.reclaimed_bytes,
             finished_at: self.finished_at.into(),
             own: self.own,
             touched: self.touched,
-        })
+        }
     }
 }
 
 impl EtcdDefragPolicyStatus {
     /// What is remembered of the cluster `name`.
-    ///
-    /// # Errors
-    /// As `ClusterState::try_from`.
-    pub fn state(&self, name: &str) -> Result<Option<ClusterState>, StatusError> {
+    pub fn state(&self, name: &str) -> Option<ClusterState> {
         self.clusters
             .iter()
             .find(|c| c.name == name)
-            .map(ClusterState::try_from)
-            .transpose()
+            .map(ClusterState::from)
     }
 
     /// The status of a valid policy after an evaluation of its cluster. Other

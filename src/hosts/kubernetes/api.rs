@@ -10,6 +10,9 @@ use kube::{Client, Config};
 /// How long one request may take. While the etcd behind the API server is being
 /// defragmented, requests wait for it; what is given up is asked again.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may stand still. Longer than any watch is asked to
+/// last, so that only a peer that is gone is given up.
+const READ_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -53,6 +56,12 @@ pub(super) async fn client() -> Result<Client, ClientError> {
         None => Config::incluster().map_err(|e| ClientError::NotConfigured(chain(&e)))?,
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    // A connection that was idle has the whole time again for its next answer.
+    config.reset_reader_on_write = true;
+    // Everybody here asks again by himself; hidden attempts would be made after the
+    // permission to write has run out, and would make failures invisible.
+    config.default_retry = false;
     let agent = concat!("defragd/", env!("CARGO_PKG_VERSION"));
     config.headers.push((
         http::header::USER_AGENT,

@@ -195,16 +195,24 @@ impl Entry<Targets, TargetExtra> {
 }
 
 impl Cache {
-    /// Takes in an object as a watch or an answer tells it.
+    /// Takes in an object as a watch tells it, unless something newer is known.
     pub(super) fn take<K: Cached>(&mut self, object: &DynamicObject) -> Change {
-        let key = key_of(object);
-        let (uid, version) = (uid_of(object), version_of(object));
-        let known = K::entries(self).get(&key).filter(|known| known.uid == uid);
+        let version = version_of(object);
+        let known = K::entries(self).get(&key_of(object));
         if known
             .is_some_and(|known| version == known.version || version.is_older_than(&known.version))
         {
             return Change::Nothing;
         }
+        self.take_fresh::<K>(object)
+    }
+
+    /// Takes in an object as the server has it now, whatever was known. After a
+    /// restore of the server's etcd its version may be a smaller one.
+    pub(super) fn take_fresh<K: Cached>(&mut self, object: &DynamicObject) -> Change {
+        let key = key_of(object);
+        let (uid, version) = (uid_of(object), version_of(object));
+        let known = K::entries(self).get(&key).filter(|known| known.uid == uid);
         let status = status::<K>(object);
         let foreign = known.is_some_and(|known| {
             let ours = status == known.status
@@ -234,15 +242,13 @@ impl Cache {
         change
     }
 
-    /// The object was deleted. One of that name made since then stays.
-    pub(super) fn drop_object<K: Cached>(&mut self, object: &DynamicObject) -> Change {
-        let (key, uid) = (key_of(object), uid_of(object));
-        let same = K::entries(self).get(&key).is_some_and(|e| e.uid == uid);
-        if !same {
+    /// The object of this uid is gone. One of that name made since then stays.
+    pub(super) fn drop_object<K: Cached>(&mut self, key: &ObjectKey, uid: &str) -> Change {
+        if K::entries(self).get(key).is_some_and(|e| e.uid != uid) {
             return Change::Nothing;
         }
-        K::entries(self).remove(&key);
-        K::gone(&key)
+        K::entries(self).remove(key);
+        K::gone(key)
     }
 
     /// A list that began at `since` and holds `listed` is complete: what is not in

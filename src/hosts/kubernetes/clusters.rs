@@ -9,12 +9,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 
-use super::cache::{Entry, TargetExtra};
+use super::cache::{Cache, Entry, TargetExtra};
 use super::follow::{Follower, Known, Need, Resource};
 use super::host::KubernetesHost;
 use super::objects::Targets;
 use super::resolve::{self, Cozystack, EtcdIo, PodSelector, PodView, Resolved, SecretValue};
-use super::store::Store;
 use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
 use crate::core::reason::Reason;
 use crate::core::run::Note;
@@ -69,18 +68,15 @@ impl Clusters {
     }
 
     /// Shows a target as it is now, or that it is gone.
-    pub(super) fn show_target(&self, store: &Store, views: &Views, key: &ObjectKey) {
+    pub(super) fn show_target(&self, cache: &Cache, views: &Views, key: &ObjectKey) {
         let cluster = ClusterKey::target(key.clone());
-        let (generation, reached) = {
-            let cache = store.cache();
-            let Some(entry) = cache.targets.get(key) else {
-                drop(cache);
-                views.remove_target(&cluster);
-                return;
-            };
-            (entry.generation, self.reach_target(key, entry))
-        };
-        self.put(views, cluster, generation, reached);
+        match cache.targets.get(key) {
+            Some(entry) => {
+                let reached = self.reach_target(key, entry);
+                self.put(views, cluster, entry.generation, reached);
+            }
+            None => views.remove_target(&cluster),
+        }
     }
 
     /// Remembers the id that an observed cluster has.
@@ -409,7 +405,7 @@ fn refresh(host: &KubernetesHost) {
     let clusters = &host.clusters;
     clusters.follower.want(needs);
     for (key, _) in by_pods {
-        clusters.show_target(&host.store, &host.views, &key);
+        clusters.show_target(&host.store.cache(), &host.views, &key);
     }
     for cluster in host.views.cluster_keys() {
         if cluster.kind != ClusterKind::EtcdTarget && !foreign.contains(&cluster) {

@@ -1,7 +1,8 @@
 //! [`Host`] over the Kubernetes API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -10,7 +11,7 @@ use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams, Preconditio
 use tokio::sync::watch;
 
 use super::api::FIELD_MANAGER;
-use super::cache::{Cached, Change};
+use super::cache::{Cache, Cached, Change};
 use super::clusters::Clusters;
 use super::events::Events;
 use super::objects::{Policies, Runs, Targets, generation_of, is_deleting, owner_of, uid_of};
@@ -63,8 +64,9 @@ impl KubernetesHost {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes what was taken in visible to the engine.
-    pub(super) fn show(&self, change: Change) {
+    /// Makes what was taken in visible to the engine, under the cache's lock: an
+    /// older state must not be shown after a newer one.
+    pub(super) fn show(&self, cache: &Cache, change: Change) {
         match change {
             Change::Nothing => {}
             Change::Policy(view) => self.views.put_policy(view),
@@ -82,15 +84,58 @@ impl KubernetesHost {
                 self.views.remove_run(&key);
             }
             Change::Target(key) => {
-                self.clusters.show_target(&self.store, &self.views, &key);
+                self.clusters.show_target(cache, &self.views, &key);
             }
         }
     }
 
     /// Takes in an object as a watch or an answer tells it.
     pub(super) fn take<K: Cached>(&self, object: &DynamicObject) {
-        let change = self.store.cache().take::<K>(object);
-        self.show(change);
+        let mut cache = self.store.cache();
+        let change = cache.take::<K>(object);
+        self.show(&cache, change);
+    }
+
+    /// The object of this uid is gone.
+    pub(super) fn gone<K: Cached>(&self, key: &ObjectKey, uid: &str) {
+        let mut cache = self.store.cache();
+        let change = cache.drop_object::<K>(key, uid);
+        self.show(&cache, change);
+    }
+
+    /// A list that began at `since` is complete: what is not in it is gone.
+    pub(super) fn keep_listed<K: Cached>(
+        &self,
+        namespace: Option<&str>,
+        since: Instant,
+        listed: &BTreeSet<ObjectKey>,
+    ) {
+        let mut cache = self.store.cache();
+        for change in cache.keep_listed::<K>(namespace, since, listed) {
+            self.show(&cache, change);
+        }
+    }
+
+    /// Lets go of runs that have ended and could not be let go of then.
+    pub(super) async fn let_go(&self) {
+        let held: Vec<ObjectKey> = {
+            let cache = self.store.cache();
+            let held = cache.runs.iter().filter(|(key, entry)| {
+                entry.finalizer
+                    && !entry.deleting
+                    && self
+                        .views
+                        .run(key)
+                        .is_some_and(|run| run.record.phase.is_terminal())
+            });
+            held.map(|(key, _)| key.clone()).collect()
+        };
+        for key in held {
+            let _turn = self.store.turn::<Runs>(&key).await;
+            if let Err(error) = self.store.set_finalizer(&key, false).await {
+                tracing::warn!(run = %key, %error, "unable to let go of the run");
+            }
+        }
     }
 
     /// The policy as it is stored now, if it still is the one that was evaluated.
@@ -103,8 +148,12 @@ impl KubernetesHost {
         let Some(stored) = stored.filter(|o| uid_of(o) == policy.uid && !is_deleting(o)) else {
             return Err(refuse(format!("the policy {} is gone", policy.key)));
         };
-        if generation_of(&stored) != policy.generation {
-            self.take::<Policies>(&stored);
+        self.take::<Policies>(&stored);
+        let overtaken = {
+            let cache = self.store.cache();
+            cache.policies.get(&policy.key).is_none_or(|e| e.foreign)
+        };
+        if overtaken || generation_of(&stored) != policy.generation {
             return Err(refuse(format!(
                 "the policy {} changed meanwhile; it is evaluated again",
                 policy.key
@@ -208,7 +257,6 @@ impl Host for KubernetesHost {
             reason: Reason::CreateFailed,
             message: error.to_string(),
         })?;
-        self.store.leadership.permit()?;
         let api = self.store.api::<Runs>(&key.namespace);
         let params = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -216,8 +264,8 @@ impl Host for KubernetesHost {
         };
         match self
             .store
-            .request::<Runs, _>("create", api.create(&params, &wanted))
-            .await
+            .write::<Runs, _>("create", api.create(&params, &wanted))
+            .await?
         {
             Ok(object) => {
                 self.take::<Runs>(&object);
@@ -242,23 +290,29 @@ impl Host for KubernetesHost {
         self.store
             .write_status::<Runs>(
                 key,
-                |change| self.show(change),
+                |cache, change| self.show(cache, change),
                 |before| EtcdDefragStatus::from_record(record, Some(generation), before, now()),
             )
             .await?;
-        let deleting = match self.views.run(key) {
-            Some(view) => {
-                self.views.put_run(Arc::new(RunView {
-                    record: record.clone(),
-                    ..(*view).clone()
-                }));
-                view.deleting
+        let deleting = {
+            let _cache = self.store.cache();
+            match self.views.run(key) {
+                Some(view) => {
+                    self.views.put_run(Arc::new(RunView {
+                        record: record.clone(),
+                        ..(*view).clone()
+                    }));
+                    view.deleting
+                }
+                None => true,
             }
-            None => true,
         };
         // One that is being deleted is let go of once its policies know its end.
-        if ended && !deleting {
-            self.store.set_finalizer(key, false).await?;
+        if ended
+            && !deleting
+            && let Err(error) = self.store.set_finalizer(key, false).await
+        {
+            tracing::warn!(run = %key, %error, "unable to let go of the run, it is tried again");
         }
         Ok(())
     }
@@ -270,8 +324,12 @@ impl Host for KubernetesHost {
             let Some(entry) = cache.policies.get(key) else {
                 return Ok(());
             };
-            // It was evaluated on another cluster: that says nothing about this one.
-            if report.generation < entry.extra.cluster_since || entry.deleting {
+            // It was another policy of this name, or about another cluster: that says
+            // nothing about this one.
+            if entry.uid != report.uid
+                || report.generation < entry.extra.cluster_since
+                || entry.deleting
+            {
                 return Ok(());
             }
             let cluster = entry.extra.cluster.local_name();
@@ -281,13 +339,14 @@ impl Host for KubernetesHost {
             .store
             .write_status::<Policies>(
                 key,
-                |change| self.show(change),
+                |cache, change| self.show(cache, change),
                 |before| report::policy_status(cluster.as_deref(), report, before, now()),
             )
             .await;
         tolerate_vanished(written)?;
+        let _cache = self.store.cache();
         if let Some(view) = self.views.policy(key)
-            && view.generation == report.generation
+            && (&view.uid, view.generation) == (&report.uid, report.generation)
         {
             self.views.put_policy(Arc::new(PolicyView {
                 state: report.state.clone(),
@@ -329,14 +388,15 @@ impl Host for KubernetesHost {
             .store
             .write_status::<Targets>(
                 object,
-                |change| self.show(change),
+                |cache, change| self.show(cache, change),
                 |before| report::target_status(report, before, now()),
             )
             .await;
         if let Some(Written::Stored { before, after }) = tolerate_vanished(written)?
             && before.cluster_id != after.cluster_id
         {
-            self.clusters.show_target(&self.store, &self.views, object);
+            let cache = self.store.cache();
+            self.clusters.show_target(&cache, &self.views, object);
         }
         Ok(())
     }
@@ -354,7 +414,6 @@ impl Host for KubernetesHost {
         if deleting {
             return self.store.set_finalizer(key, false).await;
         }
-        self.store.leadership.permit()?;
         let api = self.store.api::<Runs>(&key.namespace);
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -365,8 +424,8 @@ impl Host for KubernetesHost {
         };
         let removed = self
             .store
-            .request::<Runs, _>("delete", api.delete(&key.name, &params))
-            .await;
+            .write::<Runs, _>("delete", api.delete(&key.name, &params))
+            .await?;
         match removed {
             Ok(_) => Ok(()),
             // It is gone, or another object has its name.

@@ -75,12 +75,19 @@ impl Leadership {
     /// # Errors
     /// When another replica leads, or could by now.
     pub(super) fn permit(&self) -> Result<(), HostError> {
+        self.remaining().map(drop)
+    }
+
+    /// For how long anything may still be changed, more than nothing.
+    ///
+    /// # Errors
+    /// As [`Leadership::permit`].
+    pub(super) fn remaining(&self) -> Result<Duration, HostError> {
         let renewed = *self.lock();
-        let message = match renewed {
-            Some(renewed) if renewed.age() < RENEW_DEADLINE => return Ok(()),
-            Some(renewed) => format!(
-                "the lease was last renewed {:.0?} ago, at most {RENEW_DEADLINE:?} are good for a change",
-                renewed.age()
+        let message = match renewed.map(|renewed| renewed.age()) {
+            Some(age) if age < RENEW_DEADLINE => return Ok(RENEW_DEADLINE - age),
+            Some(age) => format!(
+                "the lease was last renewed {age:.0?} ago, at most {RENEW_DEADLINE:?} are good for a change"
             ),
             None => "this replica does not hold the lease".to_owned(),
         };
@@ -226,51 +233,63 @@ impl<'a> Elector<'a> {
 
     /// Takes the lease or renews it.
     async fn attempt(&mut self) -> Result<Attempt, ApiError> {
-        let mine = self.seen.as_ref().and_then(Seen::holder) == Some(self.identity);
         // A renewal builds on what was written last: that nobody has changed it
         // shows when it is written.
-        if !mine {
+        if !self.holds() {
             self.look().await?;
         }
         let asked = Renewed::now();
-        let wanted = match &self.seen {
-            Some(seen) => match seen.holder() {
-                Some(holder) if holder != self.identity && !seen.expired() => {
-                    return Ok(Attempt::HeldBy(holder.to_owned()));
-                }
-                _ => self.taken(&seen.lease),
-            },
-            None => self.taken(&Lease::default()),
-        };
-        let params = PostParams::default();
-        let written = if self.seen.is_some() {
-            bounded(
-                REQUEST_TIMEOUT,
-                self.api.replace(self.name, &params, &wanted),
-            )
-            .await
-        } else {
-            bounded(REQUEST_TIMEOUT, self.api.create(&params, &wanted)).await
-        };
-        match written {
-            Ok(lease) => {
-                self.seen = Some(Seen {
-                    lease,
-                    since: Instant::now(),
-                });
-                self.leadership.renewed(asked);
-                Ok(Attempt::Holding)
-            }
-            Err(error) if error.is_conflict() || error.is_not_found() => {
-                self.look().await?;
-                let holder = self.seen.as_ref().and_then(Seen::holder);
-                match holder.filter(|holder| *holder != self.identity) {
-                    Some(other) => Ok(Attempt::HeldBy(other.to_owned())),
-                    None => Err(error),
-                }
-            }
-            Err(error) => Err(error),
+        if let Some(other) = self.held_by_other() {
+            return Ok(Attempt::HeldBy(other));
         }
+        match self.write().await {
+            Ok(()) => {
+                self.leadership.renewed(asked);
+                return Ok(Attempt::Holding);
+            }
+            Err(error) if error.is_conflict() || error.is_not_found() => self.look().await?,
+            Err(error) => return Err(error),
+        }
+        // It was changed: by somebody else, or by our own last renewal whose answer
+        // was lost. Then there is no time to lose.
+        let asked = Renewed::now();
+        if let Some(other) = self.held_by_other() {
+            return Ok(Attempt::HeldBy(other));
+        }
+        self.write().await?;
+        self.leadership.renewed(asked);
+        Ok(Attempt::Holding)
+    }
+
+    fn holds(&self) -> bool {
+        self.seen.as_ref().and_then(Seen::holder) == Some(self.identity)
+    }
+
+    fn held_by_other(&self) -> Option<String> {
+        let seen = self.seen.as_ref()?;
+        let other = seen.holder().filter(|holder| *holder != self.identity)?;
+        (!seen.expired()).then(|| other.to_owned())
+    }
+
+    /// Writes the lease as ours, if it still is as it was seen.
+    async fn write(&mut self) -> Result<(), ApiError> {
+        let params = PostParams::default();
+        let lease = match &self.seen {
+            Some(seen) => {
+                let wanted = self.taken(&seen.lease);
+                let replace = self.api.replace(self.name, &params, &wanted);
+                bounded(REQUEST_TIMEOUT, replace).await?
+            }
+            None => {
+                let wanted = self.taken(&Lease::default());
+                bounded(REQUEST_TIMEOUT, self.api.create(&params, &wanted)).await?
+            }
+        };
+        self.seen = Some(Seen {
+            lease,
+            since: Instant::now(),
+        });
+        Ok(())
     }
 
     async fn look(&mut self) -> Result<(), ApiError> {

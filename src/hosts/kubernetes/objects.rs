@@ -199,9 +199,7 @@ pub(super) fn policy_view(
     let key = key_of(object);
     let cluster = cluster_of(object, &key);
     let remembered = match status {
-        Ok(status) => status
-            .state(&cluster.local_name())
-            .map_err(|error| error.to_string()),
+        Ok(status) => Ok(status.state(&cluster.local_name())),
         Err(problem) => Err(format!(
             "{problem}; restore it, or remove the status to start over"
         )),

@@ -10,7 +10,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, Resource};
@@ -102,14 +102,36 @@ impl Store {
         self.stripes[(hash % STRIPES as u64) as usize].lock().await
     }
 
-    /// One counted request.
-    pub(super) async fn request<K: Cached, T>(
+    /// One counted request that reads.
+    async fn read<K: Cached, T>(
         &self,
         verb: &'static str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, ApiError> {
+        self.counted::<K, T>(verb, REQUEST_TIMEOUT, request).await
+    }
+
+    /// One counted request that writes, for as long as this replica leads.
+    ///
+    /// # Errors
+    /// `NotLeading` without asking anybody, or what the server answers.
+    pub(super) async fn write<K: Cached, T>(
+        &self,
+        verb: &'static str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<Result<T, ApiError>, HostError> {
+        let limit = self.leadership.remaining()?.min(REQUEST_TIMEOUT);
+        Ok(self.counted::<K, T>(verb, limit, request).await)
+    }
+
+    async fn counted<K: Cached, T>(
+        &self,
+        verb: &'static str,
+        limit: Duration,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, ApiError> {
         let began = Instant::now();
-        let done = bounded(REQUEST_TIMEOUT, request).await;
+        let done = bounded(limit, request).await;
         let code = match &done {
             Ok(_) => Some(200),
             Err(error) => error.code(),
@@ -119,88 +141,139 @@ impl Store {
         done
     }
 
-    /// Stores the status that `make` makes of the stored one. `changed` is told of
-    /// objects that turn out to be newer than they were known.
+    /// Stores the status that `make` makes of the stored one. `changed` is told,
+    /// under the cache's lock, of what turns out to be other than it was known.
     ///
     /// The caller holds the object's [`turn`](Store::turn).
     pub(super) async fn write_status<K: Cached>(
         &self,
         key: &ObjectKey,
-        changed: impl Fn(Change),
+        changed: impl Fn(&Cache, Change) + Sync,
         make: impl FnOnce(&K::Status) -> K::Status,
     ) -> Result<Written<K::Status>, HostError> {
         let kind = K::Object::kind(&());
-        let (believed, mut version, uid) = {
-            let mut cache = self.cache();
-            let entry = K::entries(&mut cache)
-                .get_mut(key)
-                .ok_or_else(|| vanished(&kind, key))?;
-            if std::mem::take(&mut entry.foreign) {
-                return Err(overtaken(&kind, key));
-            }
-            let believed = entry.status.clone().map_err(|problem| HostError {
-                reason: Reason::NotStored,
-                message: format!("{kind} {key}: {problem}"),
-            })?;
-            (believed, entry.version.clone(), entry.uid.clone())
+        let Some(known) = self.believed::<K>(key)? else {
+            changed(&self.cache(), K::gone(key));
+            return Err(vanished(&kind, key));
         };
-        let wanted = make(&believed);
-        if wanted == believed {
+        let wanted = make(&known.status);
+        if wanted == known.status {
             return Ok(Written::Unchanged);
         }
+        let mut version = known.version.clone();
         for _ in 0..ATTEMPTS {
             self.leadership.permit()?;
             if let Some(entry) = K::entries(&mut self.cache()).get_mut(key) {
                 entry.asks(wanted.clone());
             }
-            match self.apply_status::<K>(key, &uid, &version, &wanted).await {
-                Ok(stored) => {
-                    return Ok(self.settle::<K>(key, version_of(&stored), believed, wanted));
+            let error = match self
+                .apply_status::<K>(key, &known.uid, &version, &wanted)
+                .await?
+            {
+                Ok(stored) if status::<K>(&stored).as_ref() == Ok(&wanted) => {
+                    return Ok(self.settle::<K>(key, version_of(&stored), known.status, wanted));
                 }
-                Err(error) if error.is_conflict() => {
-                    let fresh = self.fresh::<K>(key).await?;
-                    let fresh = fresh
-                        .filter(|fresh| uid_of(fresh) == uid)
-                        .ok_or_else(|| vanished(&kind, key))?;
-                    let now_stored = status::<K>(&fresh);
-                    version = version_of(&fresh);
-                    let unsettled = K::entries(&mut self.cache()).get(key).is_some_and(|entry| {
-                        now_stored
-                            .as_ref()
-                            .is_ok_and(|status| entry.unsettled.contains(status))
+                // A definition of another release takes fields away.
+                Ok(_) => {
+                    return Err(HostError {
+                        reason: Reason::NotStored,
+                        message: format!(
+                            "the API server stored another status of {kind} {key} than it was given; install the CRDs of this release"
+                        ),
                     });
-                    let (is_wanted, is_believed) = (
-                        now_stored.as_ref() == Ok(&wanted),
-                        now_stored.as_ref() == Ok(&believed),
-                    );
-                    let change = self.cache().take::<K>(&fresh);
-                    changed(change);
-                    if is_wanted {
-                        return Ok(self.settle::<K>(key, version, believed, wanted));
-                    }
-                    if !is_believed && !unsettled {
-                        // Whoever begins anew reads what was taken in just now.
-                        if let Some(entry) = K::entries(&mut self.cache()).get_mut(key) {
-                            entry.foreign = false;
-                        }
-                        return Err(overtaken(&kind, key));
-                    }
                 }
-                Err(error) if error.is_not_found() => return Err(vanished(&kind, key)),
-                Err(error) => {
-                    if error.is_definite()
-                        && let Some(entry) = K::entries(&mut self.cache()).get_mut(key)
-                    {
-                        entry.unsettled.pop();
-                    }
-                    return Err(not_stored(&error));
+                Err(error) => error,
+            };
+            if error.is_not_found() {
+                self.forget::<K>(key, &known.uid, &changed);
+                return Err(vanished(&kind, key));
+            }
+            if !error.is_conflict() {
+                if error.is_definite()
+                    && let Some(entry) = K::entries(&mut self.cache()).get_mut(key)
+                {
+                    entry.unsettled.pop();
                 }
+                return Err(not_stored(&error));
+            }
+            match self
+                .after_conflict::<K>(key, &known, &wanted, &changed)
+                .await?
+            {
+                Conflict::Stored(version) => {
+                    return Ok(self.settle::<K>(key, version, known.status, wanted));
+                }
+                Conflict::Moved(newer) => version = newer,
             }
         }
         Err(HostError {
             reason: Reason::NotStored,
             message: format!("{kind} {key} changes faster than its status can be written"),
         })
+    }
+
+    /// What is believed to be stored; `None` when nothing is.
+    fn believed<K: Cached>(&self, key: &ObjectKey) -> Result<Option<Known<K::Status>>, HostError> {
+        let kind = K::Object::kind(&());
+        let mut cache = self.cache();
+        let Some(entry) = K::entries(&mut cache).get_mut(key) else {
+            return Ok(None);
+        };
+        if std::mem::take(&mut entry.foreign) {
+            return Err(overtaken(&kind, key));
+        }
+        let status = entry.status.clone().map_err(|problem| HostError {
+            reason: Reason::NotStored,
+            message: format!("{kind} {key}: {problem}"),
+        })?;
+        Ok(Some(Known {
+            status,
+            version: entry.version.clone(),
+            uid: entry.uid.clone(),
+        }))
+    }
+
+    /// Finds out what stands in the way of a status.
+    async fn after_conflict<K: Cached>(
+        &self,
+        key: &ObjectKey,
+        known: &Known<K::Status>,
+        wanted: &K::Status,
+        changed: &(impl Fn(&Cache, Change) + Sync),
+    ) -> Result<Conflict, HostError> {
+        let kind = K::Object::kind(&());
+        let fresh = self.fresh::<K>(key).await?;
+        let Some(fresh) = fresh.filter(|fresh| uid_of(fresh) == known.uid) else {
+            self.forget::<K>(key, &known.uid, changed);
+            return Err(vanished(&kind, key));
+        };
+        let (stored, version) = (status::<K>(&fresh), version_of(&fresh));
+        let mut cache = self.cache();
+        let asked = K::entries(&mut cache).get(key).is_some_and(|entry| {
+            stored
+                .as_ref()
+                .is_ok_and(|stored| entry.unsettled.contains(stored))
+        });
+        let change = cache.take_fresh::<K>(&fresh);
+        changed(&cache, change);
+        if stored.as_ref() == Ok(wanted) {
+            return Ok(Conflict::Stored(version));
+        }
+        if asked || stored.as_ref() == Ok(&known.status) {
+            return Ok(Conflict::Moved(version));
+        }
+        // Whoever begins anew reads what was taken in just now.
+        if let Some(entry) = K::entries(&mut cache).get_mut(key) {
+            entry.foreign = false;
+        }
+        Err(overtaken(&kind, key))
+    }
+
+    /// The object of this uid turned out to be gone.
+    fn forget<K: Cached>(&self, key: &ObjectKey, uid: &str, changed: &impl Fn(&Cache, Change)) {
+        let mut cache = self.cache();
+        let change = cache.drop_object::<K>(key, uid);
+        changed(&cache, change);
     }
 
     fn settle<K: Cached>(
@@ -222,7 +295,7 @@ impl Store {
         key: &ObjectKey,
     ) -> Result<Option<DynamicObject>, HostError> {
         let api = self.api::<K>(&key.namespace);
-        self.request::<K, _>("get", api.get_opt(&key.name))
+        self.read::<K, _>("get", api.get_opt(&key.name))
             .await
             .map_err(|error| not_stored(&error))
     }
@@ -233,25 +306,26 @@ impl Store {
         uid: &str,
         version: &Version,
         status: &K::Status,
-    ) -> Result<DynamicObject, ApiError> {
-        let mut body = identified::<K>(key, uid, version);
-        body["status"] = serde_json::to_value(status)
-            .map_err(|error| ApiError::Failed(kube::Error::SerdeError(error)))?;
+    ) -> Result<Result<DynamicObject, ApiError>, HostError> {
+        let mut body = identified::<K>(key, uid);
+        body["metadata"]["resourceVersion"] = json!(version.0);
+        body["status"] = serde_json::to_value(status).map_err(|error| HostError {
+            reason: Reason::NotStored,
+            message: error.to_string(),
+        })?;
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let api = self.api::<K>(&key.namespace);
-        self.request::<K, _>(
-            "patch",
-            api.patch_status(&key.name, &params, &Patch::Apply(&body)),
-        )
-        .await
+        let body = Patch::Apply(&body);
+        self.write::<K, _>("patch", api.patch_status(&key.name, &params, &body))
+            .await
     }
 
     /// Puts our finalizer on the run, or takes it away. The caller holds the turn.
     pub(super) async fn set_finalizer(&self, key: &ObjectKey, on: bool) -> Result<(), HostError> {
-        let (uid, version, present) = {
-            let mut cache = self.cache();
-            match Runs::entries(&mut cache).get(key) {
-                Some(entry) => (entry.uid.clone(), entry.version.clone(), entry.finalizer),
+        let (uid, present) = {
+            let cache = self.cache();
+            match cache.runs.get(key) {
+                Some(entry) => (entry.uid.clone(), entry.finalizer),
                 // It is gone, and its finalizer with it.
                 None if !on => return Ok(()),
                 None => return Err(vanished("EtcdDefrag", key)),
@@ -260,24 +334,24 @@ impl Store {
         if present == on {
             return Ok(());
         }
-        self.leadership.permit()?;
         // Without a version: finalizers are a set, of which one element is ours.
-        let mut body = identified::<Runs>(key, &uid, &version);
-        if let Some(metadata) = body["metadata"].as_object_mut() {
-            metadata.remove("resourceVersion");
-        }
+        let mut body = identified::<Runs>(key, &uid);
         body["metadata"]["finalizers"] = if on { json!([FINALIZER]) } else { json!([]) };
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let api = self.api::<Runs>(&key.namespace);
+        let body = Patch::Apply(&body);
         let patched = self
-            .request::<Runs, _>("patch", api.patch(&key.name, &params, &Patch::Apply(&body)))
-            .await;
+            .write::<Runs, _>("patch", api.patch(&key.name, &params, &body))
+            .await?;
         let stored = match patched {
             Ok(stored) => stored,
-            Err(error) if error.is_not_found() && !on => return Ok(()),
-            // With another uid it is another object.
+            // It is gone; or another object has its name, and so another uid.
             Err(error) if error.is_not_found() || error.is_conflict() => {
-                return Err(vanished("EtcdDefrag", key));
+                return if on {
+                    Err(vanished("EtcdDefrag", key))
+                } else {
+                    Ok(())
+                };
             }
             Err(error) => return Err(not_stored(&error)),
         };
@@ -292,8 +366,23 @@ impl Store {
     }
 }
 
-/// An object by name, in the state that the write builds on.
-fn identified<K: Cached>(key: &ObjectKey, uid: &str, version: &Version) -> Value {
+/// What a status is built on.
+struct Known<S> {
+    status: S,
+    version: Version,
+    uid: String,
+}
+
+/// What stood in the way of a status.
+enum Conflict {
+    /// Our own earlier write of it, whose answer was lost.
+    Stored(Version),
+    /// A change of something else.
+    Moved(Version),
+}
+
+/// An object by name and uid: no other that has or had the name.
+fn identified<K: Cached>(key: &ObjectKey, uid: &str) -> Value {
     let resource = K::api_resource();
     json!({
         "apiVersion": resource.api_version,
@@ -302,7 +391,6 @@ fn identified<K: Cached>(key: &ObjectKey, uid: &str, version: &Version) -> Value
             "name": key.name,
             "namespace": key.namespace,
             "uid": uid,
-            "resourceVersion": version.0,
         },
     })
 }

@@ -13,7 +13,7 @@ use kube::runtime::watcher::{self, Event, ExponentialBackoff};
 use super::api::chain;
 
 /// How long one watch request lasts. A connection that died silently is noticed
-/// 5 s after that.
+/// soon after that, by the client's read time-out at the latest.
 const WATCH_SECONDS: u32 = 60;
 /// First pause after a watch failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -56,9 +56,6 @@ impl From<&watcher::Error> for Failure {
                 Failure::NotServed
             }
             watcher::Error::WatchError(status) if status.code == 410 => Failure::Expired,
-            watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410 => {
-                Failure::Expired
-            }
             other => Failure::Other(chain(other)),
         }
     }

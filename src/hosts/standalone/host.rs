@@ -15,16 +15,14 @@ use super::create::new_run;
 use super::objects::Ref;
 use super::store::{Loaded, StateError, Store};
 use super::stored::{Kind, OfKind, StoredPolicy, StoredRun, StoredTarget, file_name};
-use crate::api::conditions::{self, types};
 use crate::api::defrag::EtcdDefragStatus;
-use crate::api::policy::EtcdDefragPolicyStatus;
-use crate::api::target::EtcdTargetStatus;
 use crate::core::reason::Reason;
-use crate::core::run::{Note, RunRecord};
+use crate::core::run::RunRecord;
 use crate::engine::{
     About, ClusterKey, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport,
     PolicyView, RunView, TargetReport, TargetView, now,
 };
+use crate::hosts::report;
 use crate::hosts::views::Views;
 use crate::telemetry::Telemetry;
 
@@ -391,27 +389,7 @@ impl Host for StandaloneHost {
                 .map(|spec| spec.cluster_ref.name.clone());
             (entry.stored.clone(), entry.durable, cluster)
         };
-        let generation = Some(report.generation);
-        let mut status = match &cluster {
-            Some(cluster) => EtcdDefragPolicyStatus::from_state(
-                cluster,
-                &report.state,
-                generation,
-                &before.status,
-                now(),
-            ),
-            None => EtcdDefragPolicyStatus {
-                observed_generation: generation,
-                ..before.status.clone()
-            },
-        };
-        set_ready(
-            &mut status.conditions,
-            &before.status.conditions,
-            &report.ready,
-            Reason::Accepted,
-            generation,
-        );
+        let status = report::policy_status(cluster.as_deref(), report, &before.status, now());
         let mut stored = before.clone();
         if status != before.status || !durable {
             stored = Arc::new(StoredPolicy {
@@ -457,23 +435,7 @@ impl Host for StandaloneHost {
             }
             (entry.stored.clone(), entry.durable)
         };
-        let generation = Some(report.generation);
-        let mut status = match &report.seen {
-            Some(seen) => {
-                EtcdTargetStatus::from_observation(seen, generation, &before.status, now())
-            }
-            None => EtcdTargetStatus {
-                observed_generation: generation,
-                ..before.status.clone()
-            },
-        };
-        set_ready(
-            &mut status.conditions,
-            &before.status.conditions,
-            &report.ready,
-            Reason::ClusterHealthy,
-            generation,
-        );
+        let status = report::target_status(report, &before.status, now());
         let mut stored = before.clone();
         if status != before.status || !durable {
             stored = Arc::new(StoredTarget {
@@ -538,30 +500,4 @@ impl Host for StandaloneHost {
             tracing::info!(event = true, kind, object = %key, reason, "{}", note.message);
         }
     }
-}
-
-/// `Ready` as the engine says it. Its time comes from before: what the status
-/// said by itself meanwhile does not count.
-fn set_ready(
-    list: &mut Vec<conditions::Condition>,
-    before: &[conditions::Condition],
-    ready: &Note,
-    good: Reason,
-    generation: Option<i64>,
-) {
-    let old = conditions::get(before, types::READY).cloned();
-    match (list.iter_mut().find(|c| c.type_ == types::READY), old) {
-        (Some(current), Some(old)) => *current = old,
-        (Some(_), None) => list.retain(|c| c.type_ != types::READY),
-        (None, _) => {}
-    }
-    conditions::set(
-        list,
-        types::READY,
-        ready.reason == good,
-        ready.reason,
-        ready.message.clone(),
-        now(),
-        generation,
-    );
 }

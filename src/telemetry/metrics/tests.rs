@@ -486,7 +486,7 @@ fn t49_a_replica_that_waits_shows_no_objects() {
 }
 
 /// Shows how long a page takes that is as large as they get: with `--nocapture`,
-/// and `--release` for the number of docs/benchmarks.md.
+/// and `--release` for a number that means something.
 #[test]
 fn a_page_of_ten_thousand_policies() {
     const POLICIES: usize = 10_000;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::ports::Port;
 use crate::process::{Process, scratch, tail, while_ports_are_taken};
-use crate::{Error, eventually};
+use crate::{Error, Status, eventually};
 
 /// How long it may take to be ready, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(30);
@@ -304,55 +304,4 @@ fn put(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(&unfinished, text)
         .and_then(|()| fs::rename(&unfinished, path))
         .map_err(|e| Error::io(format!("write {}", path.display()), e))
-}
-
-/// The answer of `defragd status --output json`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Status(pub Value);
-
-impl Status {
-    /// The objects of a kind, in the order of the answer.
-    pub fn items(&self, kind: &str) -> impl Iterator<Item = &Value> {
-        let items = self.0["items"].as_array().map_or(&[][..], Vec::as_slice);
-        items.iter().filter(move |item| item["kind"] == kind)
-    }
-
-    /// An object by kind and name; null when there is none.
-    #[must_use]
-    pub fn item(&self, kind: &str, name: &str) -> &Value {
-        self.items(kind)
-            .find(|item| item["metadata"]["name"] == name)
-            .unwrap_or(&Value::Null)
-    }
-
-    /// What a policy remembers of its cluster; null before its first evaluation.
-    #[must_use]
-    pub fn policy(&self, name: &str) -> &Value {
-        &self.item("EtcdDefragPolicy", name)["status"]["clusters"][0]
-    }
-
-    /// The reason of a policy's last decision; empty before its first evaluation.
-    #[must_use]
-    pub fn decision(&self, policy: &str) -> &str {
-        self.policy(policy)["decision"]["reason"]
-            .as_str()
-            .unwrap_or_default()
-    }
-
-    /// The runs, oldest first.
-    #[must_use]
-    pub fn runs(&self) -> Vec<&Value> {
-        let mut runs: Vec<&Value> = self.items("EtcdDefrag").collect();
-        let created = |run: &Value| run["metadata"]["creationTimestamp"].to_string();
-        runs.sort_by_key(|run| created(run));
-        runs
-    }
-
-    /// A condition of an object: its status and reason.
-    #[must_use]
-    pub fn condition(&self, kind: &str, name: &str, condition: &str) -> Option<(&str, &str)> {
-        let conditions = self.item(kind, name)["status"]["conditions"].as_array()?;
-        let found = conditions.iter().find(|c| c["type"] == condition)?;
-        Some((found["status"].as_str()?, found["reason"].as_str()?))
-    }
 }

@@ -71,6 +71,14 @@ pub enum Error {
         output: String,
     },
 
+    /// A Deployment is not as the chart makes it.
+    #[error("the Deployment {name} in {namespace} lacks {lacks}")]
+    Deployment {
+        name: String,
+        namespace: String,
+        lacks: String,
+    },
+
     /// A certificate could not be made or read.
     #[error("failed to {doing}: {message}")]
     Tls {

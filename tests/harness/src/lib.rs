@@ -48,17 +48,19 @@ pub mod process;
 pub mod prometheus;
 pub mod proxy;
 pub mod servers;
+mod status;
 pub mod tls;
 mod wait;
 
 pub use controller::{Controller, RunningController};
-pub use defragd::{Defragd, Status};
+pub use defragd::Defragd;
 pub use error::Error;
 pub use etcd::{Cluster, Etcd, Member, MemberStatus, Sizes};
-pub use kube::{Kube, KubeApi};
+pub use kube::{Kube, KubeApi, Release};
 pub use prometheus::{Metadata, Prometheus, PrometheusServer, Sample};
 pub use proxy::{Fault, TcpProxy};
 pub use servers::{EtcdVersion, PrometheusVersion};
+pub use status::Status;
 pub use tls::{Pki, Tls};
 pub use wait::{Outcome, eventually};
 

@@ -261,7 +261,7 @@ impl KubeApi {
             .patch(&url)
             .header("content-type", "application/merge-patch+json")
             .body(patch.to_string());
-        self.send(&url, request).await?.success()?.json()
+        self.ask(&url, request).await?.success()?.json()
     }
 
     /// Asks for an object again and again until it is as wanted, and returns it.
@@ -321,10 +321,27 @@ impl KubeApi {
     }
 
     async fn fetch(&self, url: &str) -> Result<Answer, Error> {
-        self.send(url, self.http.get(url)).await
+        self.ask(url, self.http.get(url)).await
     }
 
-    async fn send(&self, url: &str, request: reqwest::RequestBuilder) -> Result<Answer, Error> {
+    /// A request with a JSON body, as the administrator; the object that is the answer.
+    pub(super) async fn send(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, Error> {
+        let url = format!("{}{path}", self.url());
+        let request = self.http.request(method, &url);
+        let request = request.header("content-type", content_type);
+        let answer = self.ask(&url, request.body(body.to_string())).await?;
+        let answer = answer.success()?;
+        let object = serde_json::from_str(&answer.body);
+        object.map_err(|e| answer.error(&format!("no JSON: {e}")))
+    }
+
+    async fn ask(&self, url: &str, request: reqwest::RequestBuilder) -> Result<Answer, Error> {
         let answer = async {
             let answer = request.bearer_auth(&self.files.admin).send().await?;
             Ok(Answer {

@@ -121,6 +121,6 @@ fn token() -> String {
     format!("{:016x}", RandomState::new().hash_one("token"))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Error> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(|e| Error::io(format!("write {}", path.display()), e))
 }

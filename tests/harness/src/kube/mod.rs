@@ -5,6 +5,8 @@
 mod api;
 mod commands;
 mod files;
+mod objects;
+mod release;
 
 use std::ffi::OsString;
 
@@ -12,6 +14,7 @@ use crate::process::{scratch, while_ports_are_taken};
 use crate::{Cluster, Error, Etcd, Pki, servers};
 
 pub use api::KubeApi;
+pub use release::Release;
 
 use files::Files;
 

@@ -11,7 +11,6 @@ use crate::stage::{HOLD, POLICY};
 
 /// How long a firing signal must be held back: longer than `for`, so that only the cooldown does it.
 const HELD: Duration = Duration::from_secs(5);
-const DEFRAGMENTED: &str = "etcd_disk_backend_defrag_duration_seconds_count";
 
 #[derive(Default)]
 pub(crate) struct Findings {
@@ -27,7 +26,7 @@ pub(crate) struct Findings {
     leader_after: Option<String>,
     terms: Option<(u64, u64)>,
     /// What each member counts of its own defragmentations.
-    counts: Vec<Option<f64>>,
+    counts: Vec<f64>,
     cooling: String,
     held_back_since: Option<Instant>,
 }
@@ -46,10 +45,7 @@ impl Findings {
         self.leader_after = Some(cluster.member(leader).name().to_owned());
         let term = cluster.term().await?;
         self.terms = self.terms.map(|(before, _)| (before, term));
-        self.counts.clear();
-        for i in 0..cluster.members().len() {
-            self.counts.push(cluster.metric(i, DEFRAGMENTED).await?);
-        }
+        self.counts = cluster.defragmentations().await?;
         Ok(())
     }
 
@@ -176,7 +172,7 @@ impl Findings {
                 format!("one term more, but {term_before} and then {term_after}"),
             ),
             (
-                self.counts.len() == 3 && self.counts.iter().all(|count| *count == Some(1.0)),
+                self.counts == [1.0; 3],
                 format!(
                     "every member counting one defragmentation, but {:?}",
                     self.counts

@@ -1,0 +1,52 @@
+//! Objects, without a command a piece.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::KubeApi;
+use crate::{Error, Status};
+
+/// defragd's kinds, in the words of paths.
+const KINDS: [&str; 3] = ["etcdtargets", "etcddefragpolicies", "etcddefrags"];
+
+impl KubeApi {
+    /// The path of defragd's objects of this kind in this namespace.
+    #[must_use]
+    pub fn defragd_path(namespace: &str, kind: &str) -> String {
+        format!("/apis/defragd.dev/v1alpha1/namespaces/{namespace}/{kind}")
+    }
+
+    /// defragd's objects in this namespace, as `defragd status` gives those of standalone.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or does not know the kinds.
+    pub async fn defragd(&self, namespace: &str) -> Result<Status, Error> {
+        let mut items = Vec::new();
+        for kind in KINDS {
+            let page = self.page(&Self::defragd_path(namespace, kind)).await?;
+            let mut list: Value = serde_json::from_str(&page).unwrap_or_default();
+            if let Some(list) = list["items"].as_array_mut() {
+                items.append(list);
+            }
+        }
+        Ok(Status(json!({ "items": items })))
+    }
+
+    /// Creates an object in the list at this path, as the administrator.
+    ///
+    /// # Errors
+    /// With what the API server has against it.
+    pub async fn create(&self, list: &str, object: &Value) -> Result<Value, Error> {
+        self.send(Method::POST, list, "application/json", object)
+            .await
+    }
+
+    /// Merges this into the object at this path, as the administrator.
+    ///
+    /// # Errors
+    /// With what the API server has against it.
+    pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, Error> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", patch)
+            .await
+    }
+}
