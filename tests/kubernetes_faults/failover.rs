@@ -46,7 +46,12 @@ fn a_leader_dies_in_the_cooldown() -> Result<(), Error> {
     play(async {
         let scene = Scene::set(shared_api().await?, "dies-in-cooldown", single()).await?;
         let (a, b) = scene.replicas().await?;
-        scene.apply(&[policy("eager", &json!({}))]).await?;
+        scene
+            .apply(&[policy(
+                "eager",
+                &json!({ "backoff": { "minReclaim": "1" } }),
+            )])
+            .await?;
         let before = scene.until_decided("eager", "CoolingDown").await?;
 
         a.process.kill()?;

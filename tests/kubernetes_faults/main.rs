@@ -5,5 +5,7 @@
 //! tells who wrote what, and a proxy can take away the API from one of them. What proves that no
 //! member was defragmented twice is the member's own count of those that it has finished.
 
+mod away;
 mod failover;
+mod fence;
 mod support;

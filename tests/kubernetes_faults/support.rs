@@ -38,8 +38,12 @@ pub(crate) async fn shared_api() -> Result<Arc<KubeApi>, Error> {
 /// An API server of a story's own. It knows our kinds.
 pub(crate) async fn own_api(kube: Kube) -> Result<Arc<KubeApi>, Error> {
     let api = kube.start().await?;
-    let crds = chart().join("files/crds.yaml").display().to_string();
-    api.kubectl(&["apply", "--server-side", "-f", &crds])
+    let crds = std::process::Command::new(env!("CARGO_BIN_EXE_defragd"))
+        .arg("crds")
+        .output()
+        .expect("our own binary starts");
+    let crds = String::from_utf8_lossy(&crds.stdout);
+    api.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &crds)
         .await?;
     for kind in ["etcdtargets", "etcddefragpolicies", "etcddefrags"] {
         let path = format!("/apis/defragd.dev/v1alpha1/{kind}");
@@ -64,8 +68,18 @@ pub(crate) struct Scene {
 impl Scene {
     /// The target's cluster is started too.
     pub(crate) async fn set(api: Arc<KubeApi>, name: &str, etcd: Etcd) -> Result<Self, Error> {
+        let cluster = etcd.raft_log_entries(100).start().await?;
+        Self::around(api, name, cluster).await
+    }
+
+    /// With a cluster that is there.
+    pub(crate) async fn around(
+        api: Arc<KubeApi>,
+        name: &str,
+        cluster: Cluster,
+    ) -> Result<Self, Error> {
         let scene = Self {
-            cluster: etcd.raft_log_entries(100).start().await?,
+            cluster,
             api,
             namespace: name.to_owned(),
             logs: Mutex::default(),
@@ -364,9 +378,8 @@ impl Replica {
 pub(crate) struct Write {
     pub(crate) at: Timestamp,
     pub(crate) code: u64,
-    /// Verb, resource, subresource and name.
-    #[expect(dead_code, reason = "shown when a story fails")]
-    pub(crate) what: String,
+    /// Verb, resource with subresource, and name.
+    what: String,
 }
 
 impl Write {
@@ -384,6 +397,11 @@ impl Write {
                 text(&object["name"])
             ),
         }
+    }
+
+    /// The status of this run.
+    pub(crate) fn is_status_of(&self, run: &str) -> bool {
+        self.what == format!("patch etcddefrags/status {run}")
     }
 
     pub(crate) fn is_done(&self) -> bool {

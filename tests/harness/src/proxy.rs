@@ -131,13 +131,15 @@ async fn pump(
     let mut buffer = vec![0; 64 << 10];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or(0);
-        let passing = fault.wait_for(|fault| !holding.contains(fault)).await;
-        // An error means that the proxy is gone.
-        let Ok(now) = passing.map(|now| *now) else {
-            return;
-        };
+        let now = *fault.borrow_and_update();
         if let Fault::Delay(pause) = now {
             tokio::time::sleep(pause).await;
+        }
+        // Also what is late already is held back by a fault that came meanwhile. An error means that
+        // the proxy is gone.
+        let passing = fault.wait_for(|fault| !holding.contains(fault));
+        if passing.await.is_err() {
+            return;
         }
         let passed = to.write_all(&buffer[..read]).await;
         if read == 0 || passed.is_err() {
