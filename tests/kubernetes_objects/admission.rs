@@ -113,7 +113,7 @@ async fn the_api_server_and_lint_agree() -> Result<(), Error> {
 /// What a reader is told lint knows and the API server does not.
 #[test]
 fn the_documents_say_what_only_lint_knows() {
-    let page = fs::read_to_string(checkout("docs/kubernetes.md")).expect("the page is there");
+    let page = fs::read_to_string(checkout("docs/target.md")).expect("the page is there");
     let (_, after) = page
         .split_once("## What only lint says")
         .expect("the section is there");

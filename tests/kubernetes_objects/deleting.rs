@@ -7,7 +7,7 @@ use defragd_harness::{Cluster, Error, Etcd, Fault, Kube, KubeApi, RunningControl
 use serde_json::{Value, json};
 
 use crate::support::{
-    Case, MIB, WAIT, api, controller, list, nowhere, outline, policy, run, target, time,
+    Case, MIB, WAIT, api, controller, list, nowhere, outline, policy, rests, run, target, time,
 };
 
 const FINALIZER: &str = "defragd.dev/sweep";
@@ -155,10 +155,12 @@ async fn a_namespace_whose_run_never_began(
         policy("patient", "demo", json!({})),
     ];
     case.apply(&objects).await?;
-    let says = |run: &Value| run["status"]["reason"].is_string();
-    let run = case.until("etcddefrags", "by-hand", "a reason", says);
-    let run = run.await?;
-    assert_eq!(run["metadata"]["finalizers"], Value::Null);
+    let one_waits_for_the_other = |runs: &[Value]| {
+        let queued = |run: &&Value| run["status"]["reason"] == "Queued";
+        runs.iter().filter(queued).count() == 1
+            && runs.iter().all(|run| run["status"]["reason"].is_string())
+    };
+    case.until_runs("a reason", one_waits_for_the_other).await?;
     delete_namespace(&case).await?;
     let path = format!("/api/v1/namespaces/{}", case.namespace);
     case.until_gone(&path).await
@@ -214,14 +216,12 @@ async fn another_policy_of_the_same_name(
     let again = policy("again", "demo", json!({}));
     case.apply(&[target("demo", &cluster), again.clone()])
         .await?;
-    let cools =
-        |policy: &Value| policy["status"]["clusters"][0]["decision"]["reason"] == "CoolingDown";
-    let first = case.until("etcddefragpolicies", "again", "a rest", cools);
+    let first = case.until("etcddefragpolicies", "again", "a rest", rests);
     let first = first.await?;
     replace(&case, &again).await?;
-    let rests =
-        |policy: &Value| policy["metadata"]["uid"] != first["metadata"]["uid"] && cools(policy);
-    let second = case.until("etcddefragpolicies", "again", "another rest", rests);
+    let again_rests =
+        |policy: &Value| policy["metadata"]["uid"] != first["metadata"]["uid"] && rests(policy);
+    let second = case.until("etcddefragpolicies", "again", "another rest", again_rests);
     let second = second.await?;
     let own = |runs: &[Value]| {
         runs.iter()
@@ -266,7 +266,7 @@ async fn the_name_of_a_run_is_taken(
 ) -> Result<(), Error> {
     let case = Case::new(api, defragd, "name-taken").await?;
     let cluster = Etcd::default().members(1).start().await?;
-    let quick = policy("quick", "demo", json!({ "for": "15s" }));
+    let quick = policy("quick", "demo", json!({ "for": "30s" }));
     case.apply(&[target("demo", &cluster), quick]).await?;
     let fires = |policy: &Value| policy["status"]["clusters"][0]["firingSince"].is_string();
     let seen = case.until("etcddefragpolicies", "quick", "to fire", fires);
@@ -275,7 +275,7 @@ async fn the_name_of_a_run_is_taken(
     let name = name::of_episode(
         "quick",
         seen["metadata"]["uid"].as_str().unwrap_or_default(),
-        remembered["name"].as_str().unwrap_or_default(),
+        &format!("{}/demo", case.namespace),
         time(&remembered["firingSince"]),
         None,
     );

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::{Case, api, controller, items, list, outline, policy, target, time};
+use crate::support::{Case, api, controller, items, list, outline, policy, rests, target, time};
 
 const CLUSTERS: usize = 5;
 const POLICIES: usize = 200;
@@ -93,11 +93,7 @@ async fn all_rest(case: &Case<'_>) -> Result<(), Error> {
     case.watch("all policies to rest", async || {
         let policies = case.api.get(path.trim_end_matches('/')).await;
         let policies = items(policies.map_err(|e| e.to_string())?);
-        let rests = |policy: &&Value| {
-            let reason = &policy["status"]["clusters"][0]["decision"]["reason"];
-            reason == "CoolingDown" || reason == "BackingOff"
-        };
-        let (rest, others): (Vec<_>, Vec<_>) = policies.iter().partition(rests);
+        let (rest, others): (Vec<_>, Vec<_>) = policies.iter().partition(|policy| rests(policy));
         match rest.len() {
             POLICIES => Ok(()),
             count => Err(format!(

@@ -3,7 +3,7 @@
 use defragd_harness::{Error, Etcd, Kube, KubeApi, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{Case, WAIT, api, condition, controller, policy, run, target};
+use crate::support::{Case, WAIT, api, condition, controller, policy, rests, run, target};
 
 /// One of our kinds with anything in its spec.
 fn nonsense(kind: &str, name: &str, spec: Value) -> Value {
@@ -82,9 +82,7 @@ async fn nonsense_is_said_and_stops_nobody() -> Result<(), Error> {
     let cluster = Etcd::default().members(1).start().await?;
     case.apply(&[target("demo", &cluster), policy("good", "demo", json!({}))])
         .await?;
-    let done =
-        |policy: &Value| policy["status"]["clusters"][0]["decision"]["reason"] == "CoolingDown";
-    case.until("etcddefragpolicies", "good", "its run to end", done)
+    case.until("etcddefragpolicies", "good", "its run to end", rests)
         .await?;
     assert_eq!(cluster.defragmentations().await?, [1.0]);
     assert_eq!(lost.defragmentations().await?, [0.0]);

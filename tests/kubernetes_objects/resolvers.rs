@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::schemas::{self, COZYSTACK, ETCD_IO};
 use crate::support::{
-    Case, api, asked, condition, controller, in_short, named, policy, run, target_by_pods, waits,
+    Case, api, asked, condition, controller, in_short, named, policy, rests, run, target_by_pods,
+    waits,
 };
 
 const NAMES: [&str; 3] = ["etcd-0", "etcd-fx2lq", "etcd-w9m4k"];
@@ -272,16 +273,11 @@ async fn clusters_of_etcd_io(api: &KubeApi, defragd: &RunningController) -> Resu
         theirs(&case, ETCD_IO, "v1alpha1", "etcdclusters", "etcd", &status).await
     };
     status("True").await?;
-    let changing = |policy: &Value| {
-        let text = policy["status"].to_string();
-        text.contains("ClusterChanging") && text.contains("ScalingInProgress")
-    };
-    case.until("etcddefragpolicies", "auto", "the change", changing)
+    let changing = |runs: &[Value]| matches!(runs, [run] if waits(run, "ClusterChanging", "ScalingInProgress"));
+    case.until_runs("the run to wait for the change", changing)
         .await?;
     assert_eq!(cluster.defragmentations().await?, [0.0; 3]);
     status("False").await?;
-    let rests =
-        |policy: &Value| policy["status"]["clusters"][0]["decision"]["reason"] == "CoolingDown";
     case.until("etcddefragpolicies", "auto", "its run to end", rests)
         .await?;
     assert_eq!(cluster.defragmentations().await?, [1.0; 3]);

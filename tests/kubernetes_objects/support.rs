@@ -336,6 +336,12 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
+/// Whether the policy rests after a run on its cluster.
+pub(crate) fn rests(policy: &Value) -> bool {
+    let reason = &policy["status"]["clusters"][0]["decision"]["reason"];
+    reason == "CoolingDown" || reason == "BackingOff"
+}
+
 /// Whether the run waits for this reason, and says this.
 pub(crate) fn waits(run: &Value, reason: &str, words: &str) -> bool {
     let message = run["status"]["message"].as_str().unwrap_or_default();

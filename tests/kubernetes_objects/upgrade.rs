@@ -5,7 +5,9 @@ use std::fs;
 use defragd_harness::{Error, Etcd, Kube};
 use serde_json::json;
 
-use crate::support::{Case, checkout, controller, install_crds, list, named, policy, run, target};
+use crate::support::{
+    Case, checkout, controller, install_crds, list, named, policy, rests, run, target,
+};
 
 /// They are stored under the definitions of the time, with a status of the time, and are used under
 /// those of today as they are.
@@ -60,9 +62,6 @@ async fn old_objects_are_used() -> Result<(), Error> {
         api: &api,
         defragd: &defragd,
         namespace,
-    };
-    let rests = |policy: &serde_json::Value| {
-        policy["status"]["clusters"][0]["decision"]["reason"] == "CoolingDown"
     };
     case.until("etcddefragpolicies", "after", "its run to end", rests)
         .await?;

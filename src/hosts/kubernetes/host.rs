@@ -19,10 +19,11 @@ use super::store::{Store, Written, not_stored};
 use crate::api::API_VERSION;
 use crate::api::defrag::{EtcdDefrag, EtcdDefragSpec, EtcdDefragStatus};
 use crate::api::policy::{EtcdDefragPolicy, EtcdDefragPolicySpec};
-use crate::api::target::EtcdTarget;
+use crate::api::target::{EtcdTarget, EtcdTargetStatus};
 use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
+use crate::core::target::Members;
 use crate::engine::{
     About, Created, Event, Host, HostError, NewRun, PolicyReport, PolicyView, RunView,
     TargetReport, TargetView, now,
@@ -160,6 +161,14 @@ impl KubernetesHost {
             )));
         }
         super::objects::policy_spec(&stored).map_err(refuse)
+    }
+
+    /// Where the cluster is asked; nowhere while that is not known.
+    fn endpoints(&self, cluster: &ClusterKey) -> Vec<String> {
+        let target = self.views.target(cluster);
+        let connection = target.as_ref().and_then(|target| target.spec.as_ref().ok());
+        let endpoints = connection.into_iter().flat_map(|c| &c.endpoints);
+        endpoints.map(ToString::to_string).collect()
     }
 
     /// What exists under the name of a run that was to be made.
@@ -374,7 +383,7 @@ impl Host for KubernetesHost {
         }
         let object = &key.object;
         let _turn = self.store.turn::<Targets>(object).await;
-        {
+        let by_pods = {
             let cache = self.store.cache();
             let Some(entry) = cache.targets.get(object) else {
                 return Ok(());
@@ -383,13 +392,23 @@ impl Host for KubernetesHost {
             if report.generation != entry.generation {
                 return Ok(());
             }
-        }
+            let target = entry.extra.target.as_deref();
+            target.is_ok_and(|target| matches!(target.members, Members::Pods { .. }))
+        };
+        let found = if by_pods {
+            self.endpoints(key)
+        } else {
+            Vec::new()
+        };
         let written = self
             .store
             .write_status::<Targets>(
                 object,
                 |cache, change| self.show(cache, change),
-                |before| report::target_status(report, before, now()),
+                |before| EtcdTargetStatus {
+                    endpoints: found,
+                    ..report::target_status(report, before, now())
+                },
             )
             .await;
         if let Some(Written::Stored { before, after }) = tolerate_vanished(written)?

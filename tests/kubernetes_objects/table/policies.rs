@@ -1,0 +1,298 @@
+//! Manifests of policies.
+
+use super::Verdict::{Bad, Good, LintOnly};
+use super::{QUERY, Row, SPAN, TIME};
+
+/// For `clusterRef: {name: a}` and the signal `probe: {}`, which a spec may replace.
+pub(crate) const POLICIES: &[Row] = &[
+    ("plain", "{}", Good),
+    (
+        "whole",
+        "{signal: {prometheus: {source: main, query: 'max(a - b)', above: 500Mi, reduce: Max}}, for: 10m, \
+         interval: 30s, noData: Hold, onError: Fallback, fallback: {after: 15m, probe: {rule: {quotaUsageAbove: 80%, minReclaim: 100Mi}}}, \
+         windows: [{days: [Sat, Sun], start: '22:00', length: 4h, timeZone: Europe/Berlin}], \
+         blackouts: [{cron: '0 8 * * 1', length: 1h}], cooldown: 12h, backoff: {factor: 2, max: 2d, minReclaim: 64Mi}, \
+         maxRunsPerDay: 2, emergency: {quotaUsageAbove: 90%, noSpace: true}, suspend: false, \
+         pausedUntil: '2026-01-31T22:00:00Z', dryRun: true, trigger: now, historyLimit: {successful: 0, failed: 100}, \
+         runTemplate: {rule: {freeSpaceAbove: 200Mi}, compaction: {keepRevisions: 1000}, leader: InPlace, disarmNoSpace: false, \
+         settle: {maxRaftLag: 100, timeout: 2m}, memberTimeout: 10m, activeDeadline: 45m, ttlSecondsAfterFinished: 60}}",
+        Good,
+    ),
+    (
+        "no-threshold",
+        "{signal: {prometheus: {source: main, query: 'a > 5'}}}",
+        Good,
+    ),
+    (
+        "below-nothing",
+        "{signal: {prometheus: {source: main, query: a, below: '0.5'}}}",
+        Good,
+    ),
+    (
+        "cozystack",
+        "{clusterRef: {apiVersion: etcd-operator.cozystack.io/v1alpha2, kind: EtcdCluster, name: a}}",
+        Good,
+    ),
+    (
+        "etcd-io",
+        "{clusterRef: {apiVersion: operator.etcd.io/v1alpha1, kind: EtcdCluster, name: a}}",
+        Good,
+    ),
+    (
+        "own-api",
+        "{clusterRef: {apiVersion: defragd.dev/v1alpha1, kind: EtcdTarget, name: a}}",
+        Good,
+    ),
+    (
+        "no-signal",
+        "{signal: {}}",
+        Bad("exactly one signal is needed"),
+    ),
+    (
+        "two-signals",
+        "{signal: {probe: {}, prometheus: {source: main, query: a, above: 1}}}",
+        Bad("exactly one signal is needed"),
+    ),
+    (
+        "no-api",
+        "{clusterRef: {kind: EtcdCluster, name: a}}",
+        Bad("kind EtcdCluster needs apiVersion"),
+    ),
+    (
+        "wrong-api",
+        "{clusterRef: {apiVersion: operator.etcd.io/v1alpha1, name: a}}",
+        Bad("apiVersion and kind do not fit each other"),
+    ),
+    (
+        "other-kind",
+        "{clusterRef: {kind: Pod, name: a}}",
+        Bad("Unsupported value"),
+    ),
+    (
+        "other-version",
+        "{clusterRef: {apiVersion: operator.etcd.io/v2, kind: EtcdCluster, name: a}}",
+        Bad("Unsupported value"),
+    ),
+    (
+        "odd-cluster",
+        "{clusterRef: {name: A_B}}",
+        Bad("clusterRef.name"),
+    ),
+    (
+        "no-cluster",
+        "{clusterRef: {name: ''}}",
+        Bad("clusterRef.name"),
+    ),
+    (
+        "other-namespace",
+        "{clusterRef: {name: a, namespace: b}}",
+        Bad("unknown field"),
+    ),
+    (
+        "above-and-below",
+        "{signal: {prometheus: {source: main, query: a, above: 1, below: 2}}}",
+        Bad("above and below exclude one another"),
+    ),
+    (
+        "reduce-alone",
+        "{signal: {prometheus: {source: main, query: a, reduce: Max}}}",
+        Bad("reduce needs above or below"),
+    ),
+    (
+        "odd-reduce",
+        "{signal: {prometheus: {source: main, query: a, above: 1, reduce: Median}}}",
+        Bad("Unsupported value"),
+    ),
+    (
+        "odd-above",
+        "{signal: {prometheus: {source: main, query: a, above: lots}}}",
+        Bad("must be a quantity"),
+    ),
+    (
+        "odd-below",
+        "{signal: {prometheus: {source: main, query: a, below: lots}}}",
+        Bad("must be a quantity"),
+    ),
+    (
+        "no-source",
+        "{signal: {prometheus: {query: a, above: 1}}}",
+        Bad("source"),
+    ),
+    (
+        "no-query",
+        "{signal: {prometheus: {source: main, query: '', above: 1}}}",
+        Bad("query"),
+    ),
+    (
+        "long-query",
+        "{signal: {prometheus: {source: main, query: LONG, above: 1}}}",
+        Bad("8192"),
+    ),
+    (
+        "odd-query",
+        "{signal: {prometheus: {source: main, query: 'max(', above: 1}}}",
+        LintOnly(QUERY),
+    ),
+    (
+        "always",
+        "{signal: {prometheus: {source: main, query: '1'}}}",
+        LintOnly(QUERY),
+    ),
+    (
+        "fallback-missing",
+        "{onError: Fallback}",
+        Bad("onError: Fallback and noData: Fallback need a fallback"),
+    ),
+    (
+        "fallback-unused",
+        "{signal: {prometheus: {source: main, query: a, above: 1}}, onError: Hold, fallback: {after: 5m}}",
+        Bad("the fallback is never used"),
+    ),
+    (
+        "fallback-of-probe",
+        "{fallback: {after: 5m}}",
+        Bad("a probe has no fallback"),
+    ),
+    (
+        "fallback-at-once",
+        "{signal: {prometheus: {source: main, query: a, above: 1}}, fallback: {after: 0s}}",
+        Bad("must be longer than zero"),
+    ),
+    ("odd-silence", "{noData: Panic}", Bad("Unsupported value")),
+    ("odd-for", "{for: soon}", Bad("spec.for")),
+    ("odd-interval", "{interval: 1.5m}", Bad("spec.interval")),
+    (
+        "no-interval",
+        "{interval: 0s}",
+        Bad("must be longer than zero"),
+    ),
+    ("long-interval", "{interval: 2h}", LintOnly(SPAN)),
+    ("short-interval", "{interval: 100ms}", LintOnly(SPAN)),
+    (
+        "no-cooldown",
+        "{cooldown: '0'}",
+        Bad("must be longer than zero"),
+    ),
+    ("long-cooldown", "{cooldown: 31d}", LintOnly(SPAN)),
+    (
+        "short-backoff",
+        "{cooldown: 2d, backoff: {max: 1d}}",
+        LintOnly(SPAN),
+    ),
+    (
+        "odd-backoff",
+        "{backoff: {factor: 11}}",
+        Bad("less than or equal to 10"),
+    ),
+    (
+        "free-backoff",
+        "{backoff: {minReclaim: 0}}",
+        Bad("must be a positive size"),
+    ),
+    (
+        "zero-backoff",
+        "{backoff: {max: 0s}}",
+        Bad("must be longer than zero"),
+    ),
+    (
+        "window-of-nothing",
+        "{windows: [{length: 1h}]}",
+        Bad("exactly one of start and cron is needed"),
+    ),
+    (
+        "window-of-both",
+        "{windows: [{start: '22:00', cron: '0 1 * * *', length: 1h}]}",
+        Bad("exactly one of start and cron is needed"),
+    ),
+    (
+        "window-days-of-cron",
+        "{blackouts: [{days: [Mon], cron: '0 1 * * *', length: 1h}]}",
+        Bad("days go with start, not with cron"),
+    ),
+    (
+        "window-of-no-length",
+        "{windows: [{start: '22:00', length: 0s}]}",
+        Bad("must be longer than zero"),
+    ),
+    (
+        "window-zone-empty",
+        "{windows: [{start: '22:00', length: 1h, timeZone: ''}]}",
+        Bad("timeZone"),
+    ),
+    (
+        "window-odd-zone",
+        "{windows: [{start: '22:00', length: 1h, timeZone: Mars/Olympus}]}",
+        LintOnly(TIME),
+    ),
+    (
+        "window-odd-day",
+        "{windows: [{days: [Funday], start: '22:00', length: 1h}]}",
+        LintOnly(TIME),
+    ),
+    (
+        "window-odd-start",
+        "{windows: [{start: '25:00', length: 1h}]}",
+        LintOnly(TIME),
+    ),
+    (
+        "window-odd-cron",
+        "{windows: [{cron: 'every day', length: 1h}]}",
+        LintOnly(TIME),
+    ),
+    (
+        "no-emergency",
+        "{emergency: {noSpace: false}}",
+        Bad("an emergency needs quotaUsageAbove or noSpace: true"),
+    ),
+    (
+        "odd-emergency",
+        "{emergency: {quotaUsageAbove: 100%}}",
+        Bad("quotaUsageAbove"),
+    ),
+    ("odd-pause", "{pausedUntil: tomorrow}", Bad("pausedUntil")),
+    (
+        "never",
+        "{maxRunsPerDay: 0}",
+        Bad("greater than or equal to 1"),
+    ),
+    (
+        "too-often",
+        "{maxRunsPerDay: 49}",
+        Bad("less than or equal to 48"),
+    ),
+    (
+        "long-trigger",
+        "{trigger: LONG}",
+        Bad("may not be more than 256"),
+    ),
+    (
+        "long-history",
+        "{historyLimit: {failed: 101}}",
+        Bad("less than or equal to 100"),
+    ),
+    (
+        "probe-empty-rule",
+        "{signal: {probe: {rule: {}}}}",
+        Bad("exclude one another; one of them is needed"),
+    ),
+    (
+        "template-not-all",
+        "{runTemplate: {rule: {all: false}}}",
+        Bad("all can only be true"),
+    ),
+    (
+        "probe-least-alone",
+        "{signal: {probe: {rule: {minReclaim: 1Mi}}}}",
+        Bad("minReclaim alone asks for nothing"),
+    ),
+    (
+        "template-least-larger",
+        "{runTemplate: {rule: {minReclaim: 2Gi, freeSpaceAbove: 1Gi}}}",
+        Bad("minReclaim must not be larger than freeSpaceAbove"),
+    ),
+    (
+        "template-cluster",
+        "{runTemplate: {clusterRef: {name: b}}}",
+        Bad("unknown field"),
+    ),
+];
