@@ -42,6 +42,8 @@ const RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// Longest wait of a policy that appears in a crowd.
 const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
+/// How late somebody may come and still use the answer of those in time.
+const LATE: SignedDuration = SignedDuration::from_secs(5);
 
 /// When a policy is looked at for the first time.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +73,7 @@ pub(super) async fn work<H: Host>(
                 () = tokio::time::sleep(tick.duration_since(now()).unsigned_abs()) => {}
                 () = shutdown.cancelled() => {}
             }
-            now()
+            asked_at_tick(tick)
         }
     };
     while let Some(named) = host.policy(&key)
@@ -100,15 +102,24 @@ pub(super) async fn work<H: Host>(
             }
         };
         drop(view);
-        if !wait(host, &key, due, before, &mut changes, &shutdown).await {
-            break;
+        match wait(host, &key, due, before, &mut changes, &shutdown).await {
+            Some(moment) => asked_at = moment,
+            None => break,
         }
-        asked_at = now();
     }
 }
 
-/// Waits until the policy is due, or something changed that makes it so. False
-/// when the process stops.
+/// The moment as of which a question is asked that was due at `tick`. All who ask
+/// it at that tick share one answer, also those who come a little late.
+fn asked_at_tick(tick: Timestamp) -> Timestamp {
+    let now = now();
+    let earliest = now.checked_sub(LATE).unwrap_or(now);
+    tick.clamp(earliest, now)
+}
+
+/// Waits until the policy is due, or something changed that makes it so, and
+/// returns the moment as of which it is to be evaluated; `None` when the process
+/// stops.
 async fn wait<H: Host>(
     host: &H,
     key: &ObjectKey,
@@ -116,7 +127,7 @@ async fn wait<H: Host>(
     before: u64,
     changes: &mut watch::Receiver<u64>,
     shutdown: &CancellationToken,
-) -> bool {
+) -> Option<Timestamp> {
     loop {
         let wait = due.map_or(Duration::MAX, |at| {
             at.duration_since(now())
@@ -124,14 +135,14 @@ async fn wait<H: Host>(
                 .unsigned_abs()
         });
         tokio::select! {
-            () = tokio::time::sleep(wait) => return true,
+            () = tokio::time::sleep(wait) => return Some(due.map_or_else(now, asked_at_tick)),
             changed = changes.changed() => {
                 // Most changes concern somebody else; they must not make us poll.
                 if changed.is_err() || after_change(host, key) != Some(before) {
-                    return true;
+                    return Some(now());
                 }
             }
-            () = shutdown.cancelled() => return false,
+            () = shutdown.cancelled() => return None,
         }
     }
 }

@@ -110,7 +110,11 @@ impl Bundle {
             !log.contains(r#""level":"error""#),
             "runc cannot run a container here, as {}: this test needs a Linux that lets root, or \
              anybody in a user namespace of their own, do so\n{log}",
-            if is_root() { "root" } else { "an ordinary user" },
+            if is_root() {
+                "root"
+            } else {
+                "an ordinary user"
+            },
         );
         output
     }

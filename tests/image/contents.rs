@@ -50,10 +50,12 @@ fn nothing_but_the_binary_and_what_it_reads() {
     );
     let files: Vec<String> = listing
         .lines()
-        .map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
-            [mode, owner, _size, _day, _time, name] => format!("{mode} {owner} {name}"),
-            _ => panic!("not a plain file: {line}"),
-        })
+        .map(
+            |line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+                [mode, owner, _size, _day, _time, name] => format!("{mode} {owner} {name}"),
+                _ => panic!("not a plain file: {line}"),
+            },
+        )
         .collect();
     assert_eq!(files, FILES);
 

@@ -37,7 +37,12 @@ fn it_finds_the_authorities() {
         "config.yaml",
         "sources: [{name: main, prometheus: {url: \"https://prometheus.example\"}}]\n",
     );
-    let lint = ["lint", "--config", "/files/config.yaml", "/files/policy.yaml"];
+    let lint = [
+        "lint",
+        "--config",
+        "/files/config.yaml",
+        "/files/policy.yaml",
+    ];
     assert_eq!(stdout(bundle.run(&lint, &[])), "");
 
     // So that the silence above says something.

@@ -38,7 +38,7 @@ async fn a_hundred_idle_policies_write_nothing() -> Result<(), Error> {
         } else {
             json!({ "prometheus": { "source": "main", "query": query, "below": 1 } })
         };
-        let spec = json!({ "signal": signal, "interval": "5s" });
+        let spec = json!({ "signal": signal, "interval": "10s" });
         policy(&format!("idle-{i}"), "demo", spec)
     }));
     api.apply(&list(case.namespace, &objects).to_string())
@@ -63,6 +63,7 @@ async fn a_hundred_idle_policies_write_nothing() -> Result<(), Error> {
     let before = settled(&api).await?;
     assert!(before > POLICIES, "{before} writes");
     still(&api, &defragd, before, LOOK).await?;
+    let before = settled(&api).await?;
 
     // A new process finds everything as it would write it.
     let ended = defragd.stop().await?;
@@ -100,13 +101,14 @@ async fn still(
 ) -> Result<(), Error> {
     let asked = "defragd_source_requests_total{source=\"main\",code=\"200\"}";
     let began = Instant::now();
+    let logged = defragd.logged().len();
     let (renewed, polled) = (renewals(api)?, defragd.metric(asked).await?.unwrap_or(0.0));
     eventually(long + WAIT, "the time to pass", async || {
         defragd.check().map_err(|e| e.to_string())?;
         let polls = defragd.metric(asked).await.map_err(|e| e.to_string())?;
         let polls = polls.unwrap_or(0.0) - polled;
-        // Every policy was evaluated several times.
-        if began.elapsed() >= long && polls >= 2.0 * POLICIES as f64 {
+        // Every policy was evaluated twice at least: half of them poll.
+        if began.elapsed() >= long && polls >= POLICIES as f64 {
             Ok(())
         } else {
             Err(format!("{polls} polls in {:?}", began.elapsed()))
@@ -114,15 +116,21 @@ async fn still(
     })
     .await?;
     let written = writes(api)?;
+    let written = &written[before.min(written.len())..];
+    // On a machine that is busy with other tests a probe may have no answer in time. That is
+    // something to write, and so is its end.
+    let log = defragd.logged().split_off(logged);
+    let failed = log.lines().filter(|line| line.contains("reason=Probe"));
+    let failed = failed.count();
     assert!(
-        written.len() == before,
-        "{:#?}",
-        &written[before.min(written.len())..]
+        written.len() <= 2 * failed,
+        "{written:#?} and {failed} failed probes: {log}"
     );
     let renewals = renewals(api)? - renewed;
     assert!(renewals > 2, "{renewals}");
     println!(
-        "{renewals} renewals of the lease and no other write in {:?}",
+        "{renewals} renewals of the lease and {} other writes in {:?}",
+        written.len(),
         began.elapsed()
     );
     Ok(())

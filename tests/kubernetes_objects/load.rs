@@ -10,9 +10,9 @@ use crate::support::{Case, api, controller, items, list, outline, policy, rests,
 const CLUSTERS: usize = 5;
 const POLICIES: usize = 200;
 /// Runs that may go on at a time.
-const LIMIT: usize = 2;
+const LIMIT: usize = 3;
 /// Policies of each cluster that are triggered.
-const TRIGGERED: usize = 4;
+const TRIGGERED: usize = 2;
 
 /// T42: each firing and each trigger makes one run, runs of a cluster take turns, and there are
 /// never more than allowed.
@@ -33,7 +33,7 @@ async fn two_hundred_policies_over_five_clusters() -> Result<(), Error> {
         .map(|(i, cluster)| target(&name(i), cluster))
         .collect();
     objects.extend((0..POLICIES).map(|i| {
-        let spec = json!({ "interval": "5s" });
+        let spec = json!({ "interval": "10s" });
         policy(&format!("policy-{i}"), &name(i % CLUSTERS), spec)
     }));
     api.apply(&list(case.namespace, &objects).to_string())

@@ -1,7 +1,7 @@
 //! [`Host`] over the Kubernetes API.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -16,6 +16,7 @@ use super::clusters::Clusters;
 use super::events::Events;
 use super::objects::{Policies, Runs, Targets, generation_of, is_deleting, owner_of, uid_of};
 use super::store::{Store, Written, not_stored};
+use super::unreadable::Unreadable;
 use crate::api::API_VERSION;
 use crate::api::defrag::{EtcdDefrag, EtcdDefragSpec, EtcdDefragStatus};
 use crate::api::policy::{EtcdDefragPolicy, EtcdDefragPolicySpec};
@@ -44,8 +45,7 @@ pub(super) struct KubernetesHost {
     pub(super) views: Views,
     pub(super) clusters: Clusters,
     pub(super) events: Events,
-    /// Runs whose record cannot be read: the cluster, and why.
-    unreadable: Mutex<BTreeMap<ObjectKey, (ClusterKey, String)>>,
+    pub(super) unreadable: Unreadable,
 }
 
 impl KubernetesHost {
@@ -55,14 +55,8 @@ impl KubernetesHost {
             views: Views::default(),
             clusters,
             events,
-            unreadable: Mutex::default(),
+            unreadable: Unreadable::default(),
         }
-    }
-
-    fn unreadable(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (ClusterKey, String)>> {
-        self.unreadable
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes what was taken in visible to the engine, under the cache's lock: an
@@ -73,16 +67,16 @@ impl KubernetesHost {
             Change::Policy(view) => self.views.put_policy(view),
             Change::PolicyGone(key) => self.views.remove_policy(&key),
             Change::Run(view) => {
-                self.unreadable().remove(&view.key);
+                self.unreadable.remove(&view.key);
                 self.views.put_run(view);
             }
             Change::RunGone(key) => {
-                self.unreadable().remove(&key);
+                self.unreadable.remove(&key);
                 self.views.remove_run(&key);
             }
             Change::RunUnreadable(key, cluster, problem) => {
-                self.unreadable().insert(key.clone(), (cluster, problem));
                 self.views.remove_run(&key);
+                self.unreadable.insert(key, cluster, problem);
             }
             Change::Target(key) => {
                 self.clusters.show_target(cache, &self.views, &key);
@@ -207,10 +201,8 @@ impl Host for KubernetesHost {
     }
 
     fn run(&self, key: &ObjectKey) -> Result<Option<Arc<RunView>>, HostError> {
-        match self.unreadable().get(key) {
-            Some((_, problem)) => Err(runs_unreadable(problem)),
-            None => Ok(self.views.run(key)),
-        }
+        self.unreadable.check(key)?;
+        Ok(self.views.run(key))
     }
 
     /// One that cannot be read holds up its own cluster, not those of others.
@@ -223,11 +215,8 @@ impl Host for KubernetesHost {
     }
 
     fn runs_on(&self, cluster: &ClusterKey) -> Result<Vec<Arc<RunView>>, HostError> {
-        let unreadable = self.unreadable();
-        match unreadable.values().find(|(about, _)| about == cluster) {
-            Some((_, problem)) => Err(runs_unreadable(problem)),
-            None => Ok(self.views.runs_on(cluster)),
-        }
+        self.unreadable.check_cluster(cluster)?;
+        Ok(self.views.runs_on(cluster))
     }
 
     fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>> {
@@ -491,13 +480,6 @@ impl Host for KubernetesHost {
             tracing::info!(event = true, %kind, object = %key, reason, "{message}");
         }
         self.events.tell(about, event);
-    }
-}
-
-fn runs_unreadable(problem: &str) -> HostError {
-    HostError {
-        reason: Reason::RunsUnreadable,
-        message: problem.to_owned(),
     }
 }
 

@@ -10,6 +10,7 @@
 //! | [`objects`] | an object, parsed; nothing wrong with it can end the watch |
 //! | [`cache`] | what is believed to be stored |
 //! | [`store`] | statuses and finalizers, written so that a late replica cannot |
+//! | [`unreadable`] | runs that nobody can work on |
 //! | [`follow`], [`clusters`], [`resolve`] | how a cluster is reached: by a target's endpoints, by pods, by other operators' objects |
 //! | [`secrets`], [`events`] | credentials, and what people are told |
 //! | [`host`] | all of that as the engine's [`Host`](crate::engine::Host) |
@@ -29,6 +30,7 @@ mod resolve;
 mod secrets;
 mod store;
 mod term;
+mod unreadable;
 mod watch;
 mod watched;
 
@@ -136,6 +138,7 @@ pub async fn run(
     );
     let watching = spawn_until(&stop, watching);
     let resolving = spawn_until(&stop, clusters::keep_resolved(host.clone()));
+    let letting_go = spawn_until(&stop, unreadable::keep_letting_go(host.clone()));
     first.all(&stop).await;
 
     let mut elector = Elector::new(
@@ -161,7 +164,7 @@ pub async fn run(
         terms.serve(&mut elector, &stop).await?;
     }
     elector.release().await;
-    drop((watching, resolving));
+    drop((watching, resolving, letting_go));
     Ok(())
 }
 
