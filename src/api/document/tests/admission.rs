@@ -187,8 +187,8 @@ fn what_only_validation_refuses() {
     ];
     for (kind, cases, wrap) in tables {
         for (name, changes) in cases {
-            // Numbers that only this parser takes.
-            let readable = !changes.contains("99999999999999999999");
+            // Numbers that JSON has not do not get as far as the API server.
+            let readable = !changes.contains("99999999999999999999") && !changes.contains(".nan");
             if readable && admission.refusals(&wrap(&changes)).is_empty() {
                 writeln!(out, "{kind}: {name}").unwrap();
             }
