@@ -1,6 +1,5 @@
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -289,25 +288,6 @@ impl KubeApi {
             }
         })
         .await
-    }
-
-    /// Every request that the API server has answered, oldest first, over all its starts: who asked
-    /// (`user.username`), `verb`, `objectRef`, `responseStatus.code`. A watch is in it twice, with
-    /// the `stage` `ResponseStarted` when it begins and `ResponseComplete` when it has ended. A
-    /// request is in it before its answer arrives.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn audit(&self) -> Result<Vec<Value>, Error> {
-        let path = self.files.audit_log();
-        let failed = |e| Error::io(format!("read {}", path.display()), e);
-        let text = fs::read_to_string(&path).map_err(failed)?;
-        // Of a line that is being written there is no more than a part.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole
-            .lines()
-            .map(|line| serde_json::from_str(line).map_err(|e| failed(e.into())))
-            .collect()
     }
 
     async fn fetch(&self, url: &str) -> Result<Answer, Error> {

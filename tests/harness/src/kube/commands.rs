@@ -56,19 +56,6 @@ impl KubeApi {
             .await
     }
 
-    /// A token of a service account, good for an hour.
-    ///
-    /// # Errors
-    /// [`Error::Command`] when there is no such account.
-    pub async fn service_account_token(
-        &self,
-        namespace: &str,
-        account: &str,
-    ) -> Result<String, Error> {
-        let args = ["create", "token", "--namespace", namespace, account];
-        Ok(self.kubectl(&args).await?.trim().to_owned())
-    }
-
     /// Runs `helm` as the administrator and returns what it printed.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! roles `view`, `edit` and `admin` are empty without the controller manager, which fills them.
 
 mod api;
+mod audit;
 mod commands;
 mod files;
 mod objects;

@@ -32,6 +32,28 @@ impl KubeApi {
         Ok(Status(json!({ "items": items })))
     }
 
+    /// A token of a service account, good for an hour.
+    ///
+    /// # Errors
+    /// When there is no such account.
+    pub async fn service_account_token(
+        &self,
+        namespace: &str,
+        account: &str,
+    ) -> Result<String, Error> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": { "expirationSeconds": 3600 },
+        });
+        let answer = self.create(&path, &request).await?;
+        Ok(answer["status"]["token"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
+    }
+
     /// Creates an object in the list at this path, as the administrator.
     ///
     /// # Errors
