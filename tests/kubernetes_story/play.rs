@@ -192,6 +192,13 @@ impl Play<'_> {
         self.api.wait_for(path, wanted).await.map(drop)
     }
 
+    /// Waits until there is no such run any more.
+    pub(crate) async fn run_is_removed(&self, run: &str) -> Result<(), Error> {
+        self.api
+            .wait_until_gone(&self.path("EtcdDefrag", run))
+            .await
+    }
+
     /// Waits until the target is not ready for this reason.
     pub(crate) async fn target_says(&self, target: &str, reason: &str) -> Result<(), Error> {
         let path = self.path("EtcdTarget", target);

@@ -206,6 +206,8 @@ async fn without_one(world: &World, rights: &[Right], without: usize) -> Result<
     // As the page says.
     match missing.resource.as_str() {
         "secrets" => play.target_says("with-user", "SecretUnusable").await?,
+        // Everything else works: a run ends and is removed.
+        "events" if missing.verb == "create" => play.run_is_removed("once").await?,
         "pods" if missing.verb == "list" => play.target_says("pods", "MembersUnresolved").await?,
         _ => {}
     }

@@ -128,6 +128,7 @@ async fn from_helm_install_to_the_collected_run() -> Result<(), Error> {
     the_run_belongs_to_the_policy(&status, runs[0]);
     assert_eq!(world.cluster.defragmentations().await?, [1.0; 3]);
     kubectl_tells_the_story(&world, &status, name).await?;
+    a_second_run_has_an_event_of_its_own(&world, name).await?;
     the_run_goes_with_its_policy(&world, name).await?;
 
     for pod in &world.pods {
@@ -291,18 +292,63 @@ async fn kubectl_tells_the_story(world: &World, status: &Status, run: &str) -> R
         ),
     ];
     for (kind, name, reason, message) in events {
-        eventually(WAIT, format!("the event {reason}"), async || {
-            let said = kubectl(&world.api, &["describe", kind, name]).await;
-            let said = said.map_err(|e| e.to_string())?;
-            let (_, events) = said.split_once("\nEvents:").unwrap_or_default();
-            let told = events.lines().any(|line| {
-                let words: Vec<&str> = line.split_whitespace().collect();
-                words.starts_with(&["Normal", reason]) && line.contains(message)
-            });
-            if told { Ok(()) } else { Err(said) }
+        tells(world, kind, name, reason, message).await?;
+    }
+    Ok(())
+}
+
+/// Waits until `kubectl describe` shows this event.
+async fn tells(
+    world: &World,
+    kind: &str,
+    name: &str,
+    reason: &str,
+    message: &str,
+) -> Result<(), Error> {
+    let what = format!("{kind} {name} to tell {reason}: {message}");
+    eventually(WAIT, what, async || {
+        let said = kubectl(&world.api, &["describe", kind, name]).await;
+        let said = said.map_err(|e| e.to_string())?;
+        let (_, events) = said.split_once("\nEvents:").unwrap_or_default();
+        let told = events.lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.starts_with(&["Normal", reason]) && line.contains(message)
+        });
+        if told { Ok(()) } else { Err(said) }
+    })
+    .await
+}
+
+/// It is another run, not the first one again. There is nothing left to give back.
+async fn a_second_run_has_an_event_of_its_own(world: &World, first: &str) -> Result<(), Error> {
+    let trigger = "{\"spec\":{\"trigger\":\"now\"}}";
+    let patch = [
+        "patch",
+        "defragpolicy",
+        "fragmented",
+        "--type=merge",
+        "--patch",
+        trigger,
+    ];
+    kubectl(&world.api, &patch).await?;
+    let ended = |run: &&Value| run["status"]["phase"] == "Complete";
+    let status = world
+        .until("a second run to end", |s| {
+            s.runs().iter().filter(|run| ended(run)).count() == 2
         })
         .await?;
+    let names = status.runs();
+    let names = names
+        .iter()
+        .filter_map(|run| run["metadata"]["name"].as_str());
+    for run in names {
+        let message = format!("run {run}: ");
+        tells(world, "defragpolicy", "fragmented", "RunCreated", &message).await?;
+        if run != first {
+            kubectl(&world.api, &["delete", "defrag", run]).await?;
+        }
     }
+    assert_eq!(world.cluster.defragmentations().await?, [1.0; 3]);
     Ok(())
 }
 
