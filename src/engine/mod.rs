@@ -10,6 +10,7 @@ mod create;
 pub mod drive;
 pub mod host;
 mod policy;
+mod read;
 mod record;
 mod run;
 mod supervise;

@@ -10,21 +10,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
     ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
-    created, decide, wants_fallback, wants_sample_age,
+    created, decide,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
-use crate::core::signal::{Reading, Signal, SignalState};
-use crate::core::view::Observation;
-use crate::core::{probe, tick};
-use crate::etcd::Connection;
+use crate::core::signal::Reading;
+use crate::core::tick;
 use crate::signals::Sources;
 use crate::telemetry::Evaluated;
 
-use super::cluster::{Link, connection};
+use super::cluster::connection;
 use super::create::{Creating, Made};
 use super::host::{About, ClusterKey, Event, Host, HostError, ObjectKey, PolicyReport, PolicyView};
 use super::now;
+use super::read::{Readings, question, read};
 use super::run::{Shared, summary};
 
 /// How often a question is asked again that only a changed configuration can mend.
@@ -227,97 +226,6 @@ async fn cannot_evaluate<H: Host>(
     report(shared, view, &state, &note, None).await
 }
 
-struct Readings {
-    primary: Option<Reading>,
-    fallback: Option<Reading>,
-    emergency: Option<String>,
-    /// When it was found that nobody is to be asked. The decision is about that
-    /// moment: a pause must not end between the two.
-    unasked_at: Option<Timestamp>,
-}
-
-impl Readings {
-    fn unasked(at: Timestamp) -> Self {
-        Readings {
-            primary: None,
-            fallback: None,
-            emergency: None,
-            unasked_at: Some(at),
-        }
-    }
-
-    /// The number that decided, for the metrics; the status keeps a coarser one.
-    fn value(&self, by_fallback: bool) -> Option<f64> {
-        let fallback = self.fallback.as_ref().filter(|_| by_fallback);
-        fallback.or(self.primary.as_ref())?.value
-    }
-}
-
-/// Asks the signal, and the members where the answer makes that necessary.
-async fn read<H: Host>(
-    shared: &PolicyShared<H>,
-    policy: &Policy,
-    view: &PolicyView,
-    connection: &Connection,
-    asked_at: Timestamp,
-) -> Readings {
-    let state = &view.state;
-    let mut seen: Option<Observation> = None;
-    let primary = match &policy.signal {
-        Signal::Prometheus(signal) => match shared.sources.get(&signal.source) {
-            Some(source) => {
-                // Without a list of runs nothing is created, whatever the age.
-                let runs = listed(&*shared.base.host, view).unwrap_or_default();
-                let age = wants_sample_age(state, &runs);
-                Box::pin(source.read(signal, asked_at, age)).await
-            }
-            None => Reading::error(
-                Reason::SourceUnknown,
-                format!(
-                    "the source {:?} is not configured; known: {}",
-                    signal.source,
-                    shared.sources.names().join(", ")
-                ),
-            ),
-        },
-        Signal::Probe(rule) => probe::judge(rule, look(connection, &mut seen).await),
-    };
-    let fallback = match &policy.fallback {
-        Some(fallback) if wants_fallback(policy, state, &primary, now()) => Some(probe::judge(
-            &fallback.rule,
-            look(connection, &mut seen).await,
-        )),
-        _ => None,
-    };
-    let firing = [Some(&primary), fallback.as_ref()]
-        .into_iter()
-        .flatten()
-        .any(|r| r.state == SignalState::Firing);
-    let emergency = match &policy.emergency {
-        Some(declared) if firing => probe::emergency(declared, look(connection, &mut seen).await),
-        _ => None,
-    };
-    Readings {
-        primary: Some(primary),
-        fallback,
-        emergency,
-        unasked_at: None,
-    }
-}
-
-/// Observes the cluster once for one evaluation.
-async fn look<'a>(connection: &Connection, seen: &'a mut Option<Observation>) -> &'a Observation {
-    let observation = match seen.take() {
-        Some(observation) => observation,
-        None => Box::pin(observe(connection.clone())).await,
-    };
-    seen.insert(observation)
-}
-
-async fn observe(connection: Connection) -> Observation {
-    Link::new(connection).observe(now()).await
-}
-
 fn ready(primary: Option<&Reading>) -> Note {
     match primary.filter(|primary| primary.reason.is_configuration()) {
         Some(faulty) => Note::new(faulty.reason, faulty.message.clone()),
@@ -379,7 +287,7 @@ fn decide_now<H: Host>(
     decide(policy, view.state.clone(), &facts)
 }
 
-fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSummary>, String> {
+pub(super) fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSummary>, String> {
     let runs = host
         .runs_on(&view.cluster)
         .map_err(|error| error.to_string())?;
@@ -484,15 +392,6 @@ fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, no
         warning,
         note,
     });
-}
-
-/// What the signal asks, for those who ask the same to ask it at the same moment.
-fn question(policy: &Policy, cluster: &ClusterKey) -> String {
-    match &policy.signal {
-        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
-        // Each cluster is a question of its own, so that not all are probed at once.
-        Signal::Probe(_) => format!("probe\n{cluster}"),
-    }
 }
 
 fn crowd_tick(view: &PolicyView) -> Timestamp {

@@ -4,9 +4,12 @@ use std::time::{Duration, Instant};
 
 use defragd::core::name;
 use defragd_harness::{Error, Etcd, Fault};
+use jiff::Timestamp;
 use serde_json::json;
 
-use crate::support::{Scene, TAKEOVER, members, outcomes, play, policy, run, shared_api, time};
+use crate::support::{
+    Scene, TAKEOVER, WAIT, members, outcomes, play, policy, run, shared_api, time,
+};
 
 /// An orderly stop lets go of the lease; the follower looks every two seconds.
 const HANDOVER: Duration = Duration::from_secs(6);
@@ -125,6 +128,54 @@ fn a_leader_that_is_stopped_in_order_is_followed_at_once() -> Result<(), Error> 
         println!("stopped in order within {stopping:.1?}; the other led {handover:.1?} after that");
         scene.set_members(Fault::Pass);
         let done = scene.until_complete().await?;
+        assert_eq!(
+            scene.cluster.defragmentations().await?,
+            [1.0; 3],
+            "{done:#}"
+        );
+        b.check()
+    })
+}
+
+/// T50: a follower whose way was cut knows nothing of a run that began meanwhile. When it leads, it
+/// looks before it makes one of its own.
+#[test]
+fn a_follower_that_was_cut_off_begins_with_what_is_stored() -> Result<(), Error> {
+    play(async {
+        let scene = Scene::set(shared_api().await?, "cut-off", Etcd::default().proxied()).await?;
+        let (a, b) = scene.replicas().await?;
+        scene
+            .apply(&[policy("p", &json!({ "for": "10s" }))])
+            .await?;
+        scene.until_decided("p", "HoldingFor").await?;
+        b.proxy.set(Fault::Cut);
+        scene
+            .until(WAIT, "the follower to notice", async || {
+                let log = b.process.logged();
+                log.contains("unable to watch").then_some(()).ok_or(log)
+            })
+            .await?;
+        scene.set_members(Fault::Delay(Duration::from_millis(500)));
+        scene.apply(&[run("by-hand", &json!({}))]).await?;
+        scene.until_finished(1.0).await?;
+        // The follower must not come too late for its own run.
+        scene.set_members(Fault::HoldAnswers);
+        scene
+            .until(WAIT, "the time of the policy to have come", async || {
+                let seen = scene.remembered("p").await.map_err(|e| e.to_string())?;
+                let since = time(&seen["firingSince"]);
+                let held = Timestamp::now().duration_since(since);
+                (held.as_secs() >= 10).then_some(()).ok_or(held.to_string())
+            })
+            .await?;
+        let ended = a.process.stop().await?;
+        assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+        scene.set_members(Fault::Pass);
+        b.proxy.set(Fault::Pass);
+        scene.until_leader("b", TAKEOVER).await?;
+        scene.until_decided("p", "CoolingDown").await?;
+        let done = scene.until_complete().await?;
+        assert_eq!(done["metadata"]["name"], "by-hand", "{done:#}");
         assert_eq!(
             scene.cluster.defragmentations().await?,
             [1.0; 3],

@@ -6,6 +6,11 @@
 //! member was defragmented twice is the member's own count of those that it has finished.
 
 mod away;
+mod clock;
+mod contended;
+mod expired;
 mod failover;
 mod fence;
+mod own_etcd;
 mod support;
+mod throttled;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
+pub(crate) const MIB: u64 = 1 << 20;
 /// How long one thing is waited for, on a machine that is busy with other tests.
 pub(crate) const WAIT: Duration = Duration::from_secs(90);
 /// How long a follower takes at most to lead after a leader that died: 15 s for the lease, 2 s

@@ -117,6 +117,15 @@ pub async fn helm() -> Result<PathBuf, Error> {
     Ok(folder("helm-3").await?.join("helm"))
 }
 
+/// A library that a process loads first (`LD_PRELOAD`) to be shown the time that `FAKETIME` says,
+/// unpacked first when it is missing.
+///
+/// # Errors
+/// [`Error::Provision`] with what the provision script said.
+pub async fn faketime() -> Result<PathBuf, Error> {
+    Ok(folder("faketime").await?.join("libfaketimeMT.so.1"))
+}
+
 /// The folder of one pinned server.
 async fn folder(name: &'static str) -> Result<PathBuf, Error> {
     ask_provision("--print", name).await
