@@ -259,8 +259,8 @@ async fn kubectl_tells_the_story(world: &World, status: &Status, run: &str) -> R
         (&message, "(the value in words)"),
         (&value, "(value)"),
     ];
-    for empty in volatile.iter().filter(|(seen, _)| seen.is_empty()) {
-        panic!("no {} in {}", empty.1, status.outline());
+    if let Some((_, what)) = volatile.iter().find(|(seen, _)| seen.is_empty()) {
+        panic!("no {what} in {}", status.outline());
     }
     for (snapshot, words) in [
         ("kubectl_get_defragd", &["defragd"][..]),

@@ -18,11 +18,12 @@ fn objects() -> Vec<Value> {
     let probe = json!({ "probe": { "rule": { "all": true } } });
     let elsewhere = json!({ "prometheus": { "source": "elsewhere", "query": "up", "above": 1 } });
     let on = |cluster: &str| json!({ "name": cluster });
-    let mut suspended = run("suspended", "silent");
+    let mut suspended = run("suspended", "queue");
     suspended["spec"]["suspend"] = json!(true);
     vec![
-        target("silent", endpoints),
-        run("silent", "silent"),
+        target("silent", endpoints.clone()),
+        target("queue", endpoints),
+        run("first", "queue"),
         run("unknown", "not-there"),
         suspended,
         policy(

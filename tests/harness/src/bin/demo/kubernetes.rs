@@ -122,7 +122,7 @@ impl Host for InKubernetes {
             .await?,
             self.kubectl(
                 &["describe", "defrag", run],
-                &["Controlled By", POLICY, "3 of 3 members defragmented"],
+                &["Owner References", POLICY, "3 of 3 members defragmented"],
             )
             .await?,
         ])

@@ -139,7 +139,10 @@ impl<'a, H: Host> Scene<'a, H> {
             let of_run = (
                 format!("run {name}"),
                 phase.clone(),
-                format!("run       {name} is {phase}"),
+                match phase.as_str() {
+                    "" => format!("run       {name} is created"),
+                    phase => format!("run       {name} is {phase}"),
+                },
             );
             let (first, last) = match phase.as_str() {
                 "Complete" | "Failed" => (None, Some(of_run)),
