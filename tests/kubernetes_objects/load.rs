@@ -41,11 +41,7 @@ async fn two_hundred_policies_over_five_clusters() -> Result<(), Error> {
     all_rest(&case).await?;
     let runs = case.runs().await?;
     let told: Vec<_> = runs.iter().map(outline).collect();
-    assert_eq!(
-        runs.len(),
-        CLUSTERS,
-        "one of forty made the run: {told:#?}"
-    );
+    assert_eq!(runs.len(), CLUSTERS, "one of forty made the run: {told:#?}");
     for cluster in &clusters {
         assert_eq!(cluster.defragmentations().await?, [1.0]);
     }
