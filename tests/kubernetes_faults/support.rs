@@ -266,10 +266,11 @@ impl Scene {
     /// Waits until there is one run and it is complete.
     pub(crate) async fn until_complete(&self) -> Result<Value, Error> {
         let runs = self
-            .until_runs(
-                "the one run to be complete",
-                |runs| matches!(runs, [run] if run["status"]["phase"] == "Complete"),
-            )
+            .until_runs("the one run to be complete", |runs| {
+                // The last change is that defragd lets go of it.
+                matches!(runs, [run] if run["status"]["phase"] == "Complete"
+                        && run["metadata"]["finalizers"].is_null())
+            })
             .await?;
         Ok(runs[0].clone())
     }
