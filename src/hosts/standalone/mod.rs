@@ -42,7 +42,7 @@ use self::store::Store;
 use crate::engine::{self, Engine};
 use crate::hosts::config::Config;
 use crate::signals::Sources;
-use crate::signals::prometheus::SourceError;
+use crate::signals::http::SourceError;
 use crate::telemetry::{Telemetry, http};
 
 /// How often the folder is read when nobody tells of a change: not every file
