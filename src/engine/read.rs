@@ -133,6 +133,7 @@ async fn observe(connection: Connection) -> Observation {
 pub(super) fn question(policy: &Policy, cluster: &ClusterKey) -> String {
     match &policy.signal {
         Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
+        Signal::Alert(signal) => format!("{}\n{}", signal.source, signal.matchers),
         // Each cluster is a question of its own, so that not all are probed at once.
         Signal::Probe(_) => format!("probe\n{cluster}"),
     }

@@ -7,6 +7,7 @@
 
 pub mod config;
 pub mod prometheus;
+mod share;
 mod stats;
 
 use std::collections::BTreeMap;

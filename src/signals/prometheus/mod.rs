@@ -10,7 +10,6 @@
 //!   and go to the configured origin only.
 
 mod answer;
-mod share;
 mod tls;
 mod transport;
 
@@ -20,10 +19,10 @@ use std::sync::Arc;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
-use self::share::Shared;
 pub use self::tls::SourceError;
 use self::transport::Transport;
 use super::config::SourceConfig;
+use super::share::Shared;
 use super::stats::SourceStats;
 use crate::core::reason::Reason;
 use crate::core::signal::{
