@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use self::config::WebhookConfig;
 pub use self::counts::{Delivery, DeliveryStats};
 use self::counts::Counts;
-pub use self::receive::{router, serve};
+pub use self::receive::router;
 pub use self::store::{AlertStore, Kept, StoreError};
 use crate::core::alert::{self, AlertSignal, Delivered, Entry, Inbox, InboxError, Outcome};
 use crate::core::reason::Reason;

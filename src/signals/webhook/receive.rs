@@ -10,9 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures::StreamExt;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 use super::counts::Delivery;
 use super::guard::permits;
@@ -29,18 +27,11 @@ const AT_ONCE: usize = 8;
 /// when the connection closes does not see the answer, and would try again.
 const DRAINED: usize = 16 << 20;
 
-/// Takes deliveries until the token is cancelled.
-pub async fn serve(listener: TcpListener, sources: Arc<Sources>, stop: CancellationToken) {
-    let served = axum::serve(listener, router(sources))
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "taking deliveries of alerts ended");
-    }
-}
-
-/// The one page.
+/// The one page; none where no source takes deliveries.
 pub fn router(sources: Arc<Sources>) -> Router {
+    if sources.webhooks().next().is_none() {
+        return Router::new();
+    }
     Router::new()
         .route("/api/v1/alerts/{source}", post(receive))
         .with_state(Door {
