@@ -11,8 +11,8 @@ use crate::api::document::{self, MAX_FILE, Parsed};
 use crate::api::lint::{Finding, Severity, lint};
 use crate::api::validate::Place;
 use crate::hosts::config::Config;
+use crate::signals::Source;
 use crate::signals::config::SourceConfig;
-use crate::signals::prometheus::PrometheusSource;
 
 /// How findings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -116,7 +116,8 @@ fn files_of_sources(config: &Path, sources: Vec<SourceConfig>) -> Vec<Finding> {
         .into_iter()
         .enumerate()
         .filter_map(|(i, source)| {
-            let error = PrometheusSource::new(source).err()?;
+            let kind = source.kind.field();
+            let error = Source::new(source).err()?;
             let cause = std::error::Error::source(&error)
                 .map(|cause| format!(" ({cause})"))
                 .unwrap_or_default();
@@ -124,7 +125,7 @@ fn files_of_sources(config: &Path, sources: Vec<SourceConfig>) -> Vec<Finding> {
                 severity: Severity::Warning,
                 file: config.display().to_string(),
                 line: 1,
-                path: format!("sources[{i}].prometheus"),
+                path: format!("sources[{i}].{kind}"),
                 message: format!("{error}{cause}; here at least, standalone would not start"),
             })
         })

@@ -4,7 +4,6 @@ use jiff::Timestamp;
 
 use crate::core::decide::{Policy, wants_fallback, wants_sample_age};
 use crate::core::probe;
-use crate::core::reason::Reason;
 use crate::core::signal::{PrometheusSignal, Reading, Signal, SignalState};
 use crate::core::view::Observation;
 use crate::etcd::Connection;
@@ -97,21 +96,15 @@ impl Asking<'_> {
     async fn signal(&mut self, signal: &Signal, need_sample_age: bool) -> Reading {
         match signal {
             Signal::Prometheus(signal) => Box::pin(self.prometheus(signal, need_sample_age)).await,
+            Signal::Alert(signal) => Box::pin(self.sources.alert(signal, self.asked_at)).await,
             Signal::Probe(rule) => probe::judge(rule, self.look().await),
         }
     }
 
     async fn prometheus(&self, signal: &PrometheusSignal, need_sample_age: bool) -> Reading {
-        match self.sources.get(&signal.source) {
-            Some(source) => source.read(signal, self.asked_at, need_sample_age).await,
-            None => Reading::error(
-                Reason::SourceUnknown,
-                format!(
-                    "the source {:?} is not configured; known: {}",
-                    signal.source,
-                    self.sources.names().join(", ")
-                ),
-            ),
+        match self.sources.prometheus(&signal.source) {
+            Ok(source) => source.read(signal, self.asked_at, need_sample_age).await,
+            Err(reading) => reading,
         }
     }
 

@@ -11,47 +11,17 @@
 //! Policies name a source; what it is, where it is and who asks it is settled
 //! here and nowhere else (S32). Secrets stand in files, never in this one.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use reqwest::Url;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 
-use crate::core::duration;
-use crate::core::quantity::Quantity;
+use super::alertmanager::config::AlertmanagerSpec;
+use super::http::config::{HttpConfig, HttpSpec};
+use super::webhook::config::{WebhookConfig, WebhookSpec};
 use crate::core::signal::bounded;
 
-/// The total time limit of one question, retries included.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// A hundred thousand series with a few labels each; more is a mistake.
-const DEFAULT_MAX_BODY: u64 = 8 * 1024 * 1024;
-const SMALLEST_MAX_BODY: u64 = 1024;
-const LARGEST_MAX_BODY: u64 = 256 * 1024 * 1024;
-const DEFAULT_RATE: f64 = 10.0;
-const LOWEST_RATE: f64 = 0.01;
-const HIGHEST_RATE: f64 = 10_000.0;
-const LARGEST_BURST: u32 = 100_000;
 /// As long as a label of DNS: the name becomes a metric label.
 const LONGEST_NAME: usize = 63;
-
-/// Headers that the client sets itself.
-const OWN_HEADERS: &[&str] = &[
-    "connection",
-    "content-length",
-    "content-type",
-    "host",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-/// Headers that carry secrets and so belong into files.
-const SECRET_HEADERS: &[&str] = &["authorization", "cookie", "proxy-authorization"];
 
 /// Why the administrator's sources cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,131 +33,45 @@ pub struct ConfigError {
     pub problem: String,
 }
 
-/// One entry of `sources:` as it is written.
+/// One entry of `sources:` as it is written: a name and exactly one kind.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SourceSpec {
     /// The name that policies use.
     pub name: String,
-    pub prometheus: PrometheusSpec,
-}
-
-/// A source that speaks the Prometheus HTTP API, as it is written.
-#[derive(Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PrometheusSpec {
-    /// Where the API is, without `/api/v1`; a path prefix is kept.
-    pub url: String,
-    pub basic_auth: Option<BasicAuthSpec>,
-    pub bearer_token_file: Option<PathBuf>,
-    /// Sent with each request, for example a tenant: `X-Scope-OrgID: team-a`.
-    #[serde(default)]
-    pub headers: BTreeMap<String, String>,
-    /// The only authorities trusted; absent: those of the system.
-    pub ca_file: Option<PathBuf>,
-    pub cert_file: Option<PathBuf>,
-    pub key_file: Option<PathBuf>,
-    #[serde(default)]
-    pub insecure_skip_verify: bool,
-    /// A Prometheus duration; 10s.
-    pub timeout: Option<String>,
-    /// Bytes or a Kubernetes quantity; 8Mi.
-    pub max_body_bytes: Option<Size>,
-    /// 10.
-    pub requests_per_second: Option<f64>,
-    /// How many requests may leave at once; as many as in a second.
-    pub burst: Option<u32>,
-}
-
-/// Header values, and a URL not yet checked, may carry secrets.
-impl fmt::Debug for PrometheusSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrometheusSpec").finish_non_exhaustive()
-    }
-}
-
-/// A user whose password stands in a file.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct BasicAuthSpec {
-    pub username: Option<String>,
-    pub username_file: Option<PathBuf>,
-    pub password_file: PathBuf,
-}
-
-/// A number of bytes, written as a number or as a quantity such as `8Mi`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "wanted a number of bytes or a quantity such as 8Mi"
-)]
-pub enum Size {
-    Bytes(u64),
-    Quantity(String),
+    /// What speaks the Prometheus HTTP API.
+    pub prometheus: Option<HttpSpec>,
+    /// An Alertmanager that is asked, or a set of them.
+    pub alertmanager: Option<AlertmanagerSpec>,
+    /// An Alertmanager that delivers.
+    pub webhook: Option<WebhookSpec>,
 }
 
 /// A source, ready to be used.
 #[derive(Clone, Debug)]
 pub struct SourceConfig {
     pub name: String,
-    pub prometheus: PrometheusConfig,
+    pub kind: SourceKind,
 }
 
-/// See [`PrometheusSpec`].
+/// What a source is, and how it is reached.
 #[derive(Clone, Debug)]
-pub struct PrometheusConfig {
-    /// `http` or `https`, without user, query and fragment.
-    pub url: Url,
-    pub credentials: Credentials,
-    /// Their values are marked sensitive: they are not shown.
-    pub headers: HeaderMap,
-    pub tls: Tls,
-    pub timeout: Duration,
-    pub max_body: usize,
-    pub requests_per_second: f64,
-    pub burst: u32,
+pub enum SourceKind {
+    Prometheus(HttpConfig),
+    /// One for each Alertmanager of the set.
+    Alertmanager(Vec<HttpConfig>),
+    Webhook(WebhookConfig),
 }
 
-/// Where the credentials stand; they are read again for each request (S26).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Credentials {
-    None,
-    Basic {
-        username: Username,
-        password_file: PathBuf,
-    },
-    Bearer {
-        token_file: PathBuf,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Username {
-    Given(String),
-    File(PathBuf),
-}
-
-/// How a server on https is trusted, and what it is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Tls {
-    pub trust: Trust,
-    pub identity: Option<IdentityFiles>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum Trust {
-    #[default]
-    System,
-    /// Only the authorities of this file.
-    CaFile(PathBuf),
-    /// Whatever the server shows.
-    Anything,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdentityFiles {
-    pub cert_file: PathBuf,
-    pub key_file: PathBuf,
+impl SourceKind {
+    /// The kind as it stands in the administrator's file.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            SourceKind::Prometheus(_) => "prometheus",
+            SourceKind::Alertmanager(_) => "alertmanager",
+            SourceKind::Webhook(_) => "webhook",
+        }
+    }
 }
 
 /// Turns the written sources into ready ones.
@@ -199,20 +83,73 @@ pub fn validate(specs: Vec<SourceSpec>) -> Result<Vec<SourceConfig>, ConfigError
     let mut ready = Vec::with_capacity(specs.len());
     for (index, spec) in specs.into_iter().enumerate() {
         let at = format!("sources[{index}]");
-        check_name(&at, &spec.name)?;
-        if !names.insert(spec.name.clone()) {
+        let SourceSpec {
+            name,
+            prometheus,
+            alertmanager,
+            webhook,
+        } = spec;
+        check_name(&at, &name)?;
+        if !names.insert(name.clone()) {
             return Err(ConfigError {
                 field: format!("{at}.name"),
-                problem: format!("{:?} is used twice, wanted a unique name", spec.name),
+                problem: format!("{name:?} is used twice, wanted a unique name"),
             });
         }
-        let prometheus = spec.prometheus.validate(&format!("{at}.prometheus"))?;
-        ready.push(SourceConfig {
-            name: spec.name,
-            prometheus,
-        });
+        // Each kind with what makes it ready; one more kind is one more line.
+        let kinds: Vec<Result<SourceKind, ConfigError>> = [
+            prometheus.map(|http| {
+                http.validate(&format!("{at}.prometheus"), "/api/v1")
+                    .map(SourceKind::Prometheus)
+            }),
+            alertmanager.map(|set| {
+                set.validate(&format!("{at}.alertmanager"))
+                    .map(SourceKind::Alertmanager)
+            }),
+            webhook.map(|webhook| {
+                webhook
+                    .validate(&format!("{at}.webhook"))
+                    .map(SourceKind::Webhook)
+            }),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let kind = exactly_one(&at, kinds)?;
+        if matches!(kind, SourceKind::Webhook(_)) {
+            check_object_name(&at, &name)?;
+        }
+        ready.push(SourceConfig { name, kind });
     }
     Ok(ready)
+}
+
+fn exactly_one(
+    at: &str,
+    kinds: Vec<Result<SourceKind, ConfigError>>,
+) -> Result<SourceKind, ConfigError> {
+    const KINDS: &str = "prometheus, alertmanager or webhook";
+    let mut kinds = kinds.into_iter();
+    let Some(kind) = kinds.next() else {
+        return Err(ConfigError {
+            field: at.to_owned(),
+            problem: format!("the kind of source is missing: add {KINDS}"),
+        });
+    };
+    let kind = kind?;
+    match kinds.next() {
+        None => Ok(kind),
+        Some(other) => {
+            let other = other?;
+            Err(ConfigError {
+                field: format!("{at}.{}", other.field()),
+                problem: format!(
+                    "set beside {}, wanted exactly one kind: make two sources of it",
+                    kind.field()
+                ),
+            })
+        }
+    }
 }
 
 fn check_name(at: &str, name: &str) -> Result<(), ConfigError> {
@@ -234,303 +171,145 @@ fn check_name(at: &str, name: &str) -> Result<(), ConfigError> {
     })
 }
 
-impl PrometheusSpec {
-    fn validate(self, at: &str) -> Result<PrometheusConfig, ConfigError> {
-        // Taken apart in full: a field that is forgotten here is an error.
-        let PrometheusSpec {
-            url,
-            basic_auth,
-            bearer_token_file,
-            headers,
-            ca_file,
-            cert_file,
-            key_file,
-            insecure_skip_verify,
-            timeout,
-            max_body_bytes,
-            requests_per_second,
-            burst,
-        } = self;
-        let fail = |field: &str, problem: String| ConfigError {
-            field: format!("{at}.{field}"),
-            problem,
-        };
-
-        let url = parse_url(&url).map_err(|problem| fail("url", problem))?;
-        let credentials = credentials(basic_auth, bearer_token_file)
-            .map_err(|(field, problem)| fail(field, problem))?;
-        let headers = parse_headers(headers)
-            .map_err(|(name, problem)| fail(&format!("headers.{name}"), problem))?;
-        let tls = tls(&url, ca_file, cert_file, key_file, insecure_skip_verify)
-            .map_err(|(field, problem)| fail(field, problem))?;
-        let timeout = match timeout {
-            None => DEFAULT_TIMEOUT,
-            Some(text) => parse_timeout(&text).map_err(|problem| fail("timeout", problem))?,
-        };
-        let max_body = match max_body_bytes {
-            None => DEFAULT_MAX_BODY,
-            Some(size) => parse_size(&size).map_err(|problem| fail("maxBodyBytes", problem))?,
-        };
-        let max_body = usize::try_from(max_body).map_err(|_| {
-            fail(
-                "maxBodyBytes",
-                format!("{max_body} bytes do not fit this machine"),
-            )
-        })?;
-        let requests_per_second = requests_per_second.unwrap_or(DEFAULT_RATE);
-        if !(LOWEST_RATE..=HIGHEST_RATE).contains(&requests_per_second) {
-            return Err(fail(
-                "requestsPerSecond",
-                format!(
-                    "{requests_per_second} is out of bounds, wanted {LOWEST_RATE} to {HIGHEST_RATE}"
-                ),
-            ));
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0.01 and 10000, as checked above"
-        )]
-        let burst = burst.unwrap_or(requests_per_second.ceil() as u32);
-        if !(1..=LARGEST_BURST).contains(&burst) {
-            return Err(fail(
-                "burst",
-                format!("{burst} is out of bounds, wanted 1 to {LARGEST_BURST}"),
-            ));
-        }
-        Ok(PrometheusConfig {
-            url,
-            credentials,
-            headers,
-            tls,
-            timeout,
-            max_body,
-            requests_per_second,
-            burst,
-        })
+/// What is delivered is kept in an object whose name has this one in it.
+fn check_object_name(at: &str, name: &str) -> Result<(), ConfigError> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let fits = name.chars().all(|c| plain(c) || c == '-') && name.ends_with(plain);
+    if fits {
+        return Ok(());
     }
-}
-
-fn parse_url(text: &str) -> Result<Url, String> {
-    const EXAMPLE: &str = "wanted a URL such as http://prometheus:9090";
-    // Not echoed as it stands: it may carry a password.
-    let url = Url::parse(text.trim()).map_err(|error| format!("not a URL ({error}), {EXAMPLE}"))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!(
-            "the scheme {:?} is not http or https, {EXAMPLE}",
-            bounded(url.scheme(), 20)
-        ));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("the URL carries a user or a password: use basicAuth and its files".to_owned());
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(
-            "the URL carries a query or a fragment, wanted none: parameters go into headers or a \
-                    path prefix"
-                .to_owned(),
-        );
-    }
-    if url.path().trim_end_matches('/').ends_with("/api/v1") {
-        return Err("the URL ends in /api/v1, which is added to it: leave it out".to_owned());
-    }
-    Ok(url)
-}
-
-type FieldProblem = (&'static str, String);
-
-fn credentials(
-    basic: Option<BasicAuthSpec>,
-    token_file: Option<PathBuf>,
-) -> Result<Credentials, FieldProblem> {
-    match (basic, token_file) {
-        (None, None) => Ok(Credentials::None),
-        (Some(_), Some(_)) => Err((
-            "bearerTokenFile",
-            "set beside basicAuth, wanted one of them: remove the other".to_owned(),
-        )),
-        (None, Some(token_file)) => {
-            check_path("bearerTokenFile", &token_file)?;
-            Ok(Credentials::Bearer { token_file })
-        }
-        (
-            Some(BasicAuthSpec {
-                username,
-                username_file,
-                password_file,
-            }),
-            None,
-        ) => {
-            check_path("basicAuth.passwordFile", &password_file)?;
-            let username = match (username, username_file) {
-                (Some(name), None) if name.contains(':') || name.is_empty() => {
-                    return Err((
-                        "basicAuth.username",
-                        "empty or with a colon, which basic authentication does not allow"
-                            .to_owned(),
-                    ));
-                }
-                (Some(name), None) => Username::Given(name),
-                (None, Some(file)) => {
-                    check_path("basicAuth.usernameFile", &file)?;
-                    Username::File(file)
-                }
-                (Some(_), Some(_)) => {
-                    return Err((
-                        "basicAuth.usernameFile",
-                        "set beside username, wanted one of them: remove the other".to_owned(),
-                    ));
-                }
-                (None, None) => {
-                    return Err((
-                        "basicAuth.username",
-                        "missing: set it, or usernameFile".to_owned(),
-                    ));
-                }
-            };
-            Ok(Credentials::Basic {
-                username,
-                password_file,
-            })
-        }
-    }
-}
-
-fn check_path(field: &'static str, path: &std::path::Path) -> Result<(), FieldProblem> {
-    if path.as_os_str().is_empty() {
-        return Err((field, "empty, wanted the path of a file".to_owned()));
-    }
-    Ok(())
-}
-
-fn parse_headers(headers: BTreeMap<String, String>) -> Result<HeaderMap, (String, String)> {
-    let mut ready = HeaderMap::new();
-    for (name, value) in headers {
-        let shown = bounded(&name, 60);
-        let parsed = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| (shown.clone(), "not the name of an HTTP header".to_owned()))?;
-        if SECRET_HEADERS.contains(&parsed.as_str()) {
-            return Err((
-                shown,
-                "carries a secret: use bearerTokenFile or basicAuth".to_owned(),
-            ));
-        }
-        if OWN_HEADERS.contains(&parsed.as_str()) {
-            return Err((shown, "is set by the client itself: remove it".to_owned()));
-        }
-        let mut value = HeaderValue::from_str(&value).map_err(|_| {
-            (
-                shown.clone(),
-                "its value holds characters that a header cannot carry".to_owned(),
-            )
-        })?;
-        value.set_sensitive(true);
-        if ready.insert(parsed, value).is_some() {
-            return Err((
-                shown,
-                "set twice in different cases, wanted once".to_owned(),
-            ));
-        }
-    }
-    Ok(ready)
-}
-
-/// S29: every option given is honoured, or the combination is refused.
-fn tls(
-    url: &Url,
-    ca_file: Option<PathBuf>,
-    cert_file: Option<PathBuf>,
-    key_file: Option<PathBuf>,
-    insecure: bool,
-) -> Result<Tls, FieldProblem> {
-    if url.scheme() == "http" {
-        let useless = [
-            ("caFile", ca_file.is_some()),
-            ("certFile", cert_file.is_some()),
-            ("keyFile", key_file.is_some()),
-            ("insecureSkipVerify", insecure),
-        ];
-        if let Some((field, _)) = useless.iter().find(|(_, given)| *given) {
-            return Err((
-                field,
-                "set for a url on http, where it has no effect: use https or remove it".to_owned(),
-            ));
-        }
-    }
-    let trust = match (ca_file, insecure) {
-        (Some(_), true) => {
-            return Err((
-                "insecureSkipVerify",
-                "set beside caFile, which then proves nothing: remove one of them".to_owned(),
-            ));
-        }
-        (Some(file), false) => {
-            check_path("caFile", &file)?;
-            Trust::CaFile(file)
-        }
-        (None, true) => Trust::Anything,
-        (None, false) => Trust::System,
-    };
-    let identity = match (cert_file, key_file) {
-        (None, None) => None,
-        (Some(cert_file), Some(key_file)) => {
-            check_path("certFile", &cert_file)?;
-            check_path("keyFile", &key_file)?;
-            Some(IdentityFiles {
-                cert_file,
-                key_file,
-            })
-        }
-        (Some(_), None) => {
-            return Err((
-                "keyFile",
-                "missing beside certFile: set both or none".to_owned(),
-            ));
-        }
-        (None, Some(_)) => {
-            return Err((
-                "certFile",
-                "missing beside keyFile: set both or none".to_owned(),
-            ));
-        }
-    };
-    Ok(Tls { trust, identity })
-}
-
-fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let parsed = duration::parse(text).map_err(|error| error.to_string())?;
-    Duration::try_from(parsed)
-        .ok()
-        .filter(|timeout| (SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(timeout))
-        .ok_or_else(|| {
-            format!(
-                "{:?} is out of bounds, wanted 100ms to 5m",
-                bounded(text, 40)
-            )
-        })
-}
-
-fn parse_size(size: &Size) -> Result<u64, String> {
-    let bytes = match size {
-        Size::Bytes(bytes) => *bytes,
-        Size::Quantity(text) => Quantity::parse(text)
-            .map_err(|error| error.to_string())?
-            .to_bytes()
-            .ok_or_else(|| {
-                format!(
-                    "{:?} is no whole number of bytes, wanted a size such as 8Mi",
-                    bounded(text, 40)
-                )
-            })?,
-    };
-    if (SMALLEST_MAX_BODY..=LARGEST_MAX_BODY).contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err(format!(
-            "{bytes} bytes are out of bounds, wanted 1Ki to 256Mi"
-        ))
-    }
+    Err(ConfigError {
+        field: format!("{at}.name"),
+        problem: format!(
+            "{name:?} is no name for a webhook, wanted lower-case letters, digits and hyphens, such \
+             as \"alertmanager\""
+        ),
+    })
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn specs(text: &str) -> Vec<SourceSpec> {
+        serde_yaml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        let named = |names: &[&str]| {
+            let text: Vec<String> = names
+                .iter()
+                .map(|n| format!("{{name: '{n}', prometheus: {{url: 'http://p'}}}}"))
+                .collect();
+            specs(&format!("[{}]", text.join(", ")))
+        };
+        assert_eq!(validate(named(&["a", "b"])).unwrap().len(), 2);
+        assert_eq!(
+            validate(named(&["a", "a"])).unwrap_err().field,
+            "sources[1].name"
+        );
+        for bad in ["", "a b", "ü"] {
+            assert_eq!(
+                validate(named(&[bad])).unwrap_err().field,
+                "sources[0].name",
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_source_is_of_a_kind() {
+        let error = validate(specs("[{name: a}]")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "sources[0]: the kind of source is missing: add prometheus, alertmanager or webhook"
+        );
+    }
+
+    #[test]
+    fn a_webhook_has_a_secret_and_a_plain_name() {
+        let fails = |text: &str| validate(specs(text)).unwrap_err().to_string();
+        for (text, words) in [
+            (
+                "[{name: a, webhook: {}}]",
+                "sources[0].webhook.bearerTokenFile: missing",
+            ),
+            (
+                "[{name: A, webhook: {bearerTokenFile: /t}}]",
+                "sources[0].name: \"A\" is no name for a webhook",
+            ),
+            (
+                "[{name: a-, webhook: {bearerTokenFile: /t}}]",
+                "is no name for a webhook",
+            ),
+            (
+                "[{name: a, webhook: {bearerTokenFile: /t, expireAfter: 1s}}]",
+                "webhook.expireAfter: \"1s\" is out of bounds",
+            ),
+            (
+                "[{name: a, webhook: {bearerTokenFile: /t, maxBodyBytes: 1}}]",
+                "webhook.maxBodyBytes: 1 bytes are out",
+            ),
+            (
+                "[{name: a, webhook: {bearerTokenFile: /t}, prometheus: {url: 'http://p'}}]",
+                "sources[0].webhook: set beside prometheus",
+            ),
+        ] {
+            assert!(fails(text).contains(words), "{text}: {}", fails(text));
+        }
+        let ready = validate(specs(
+            "[{name: a, webhook: {basicAuth: {username: u, passwordFile: /p}}}]",
+        ));
+        assert_eq!(ready.unwrap()[0].kind.field(), "webhook");
+    }
+
+    #[test]
+    fn a_set_of_alertmanagers_has_one_or_several_urls() {
+        let set = |fields: &str| {
+            validate(specs(&format!(
+                "[{{name: am, alertmanager: {{{fields}}}}}]"
+            )))
+        };
+        let urls = |fields: &str| match &set(fields).unwrap()[0].kind {
+            SourceKind::Alertmanager(set) => set.len(),
+            _ => 0,
+        };
+        assert_eq!(urls("url: 'http://a:9093'"), 1);
+        assert_eq!(
+            urls("urls: ['http://a:9093', 'http://b:9093/prefix'], timeout: 3s"),
+            2
+        );
+        for (fields, words) in [
+            ("", "alertmanager.url: missing"),
+            ("urls: []", "alertmanager.urls: empty"),
+            (
+                "url: 'http://a', urls: ['http://b']",
+                "alertmanager.urls: set beside url",
+            ),
+            (
+                "urls: ['http://a', 'ftp://b']",
+                "alertmanager.urls[1]: the scheme \"ftp\"",
+            ),
+            (
+                "urls: ['http://a/', 'http://a']",
+                "alertmanager.urls[1]: stands there twice",
+            ),
+            (
+                "url: 'http://a/api/v2'",
+                "alertmanager.url: the URL ends in /api/v2",
+            ),
+        ] {
+            let error = set(fields).unwrap_err().to_string();
+            assert!(error.contains(words), "{fields}: {error}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_header_value() {
+        let specs =
+            specs("[{name: main, prometheus: {url: 'http://p', headers: {X-Key: hunter2}}}]");
+        assert!(!format!("{specs:?}").contains("hunter2"));
+        assert!(!format!("{:?}", validate(specs).unwrap()).contains("hunter2"));
+    }
+}

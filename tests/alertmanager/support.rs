@@ -27,7 +27,9 @@ pub(crate) async fn fragmented() -> Result<Cluster, Error> {
 
 /// An example as a reader finds it, with these texts in place of others.
 pub(crate) fn example(file: &str, changes: &[(&str, &str)]) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples")
+        .join(file);
     let mut text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     for (old, new) in changes {
         assert!(text.contains(old), "{file} does not say {old:?}");
@@ -94,7 +96,11 @@ pub(crate) async fn until(
         if wanted(&status) {
             Ok(Ok(status))
         } else {
-            Err(format!("{} {}", status.outline(), status.policy("p")["signal"]))
+            Err(format!(
+                "{} {}",
+                status.outline(),
+                status.policy("p")["signal"]
+            ))
         }
     })
     .await?
@@ -125,10 +131,12 @@ pub(crate) async fn after_polls(defragd: &Defragd, more: f64) -> Result<Status, 
     let name = "defragd_source_requests_total{source=\"am\",code=\"200\"}";
     let count = async || Ok::<_, Error>(metric(&defragd.page("/metrics").await?, name));
     let before = count().await?;
-    eventually(WAIT, format!("{more} more polls"), async || match count().await {
-        Ok(now) if now >= before + more => Ok(()),
-        Ok(now) => Err(format!("{} more", now - before)),
-        Err(error) => Err(error.to_string()),
+    eventually(WAIT, format!("{more} more polls"), async || {
+        match count().await {
+            Ok(now) if now >= before + more => Ok(()),
+            Ok(now) => Err(format!("{} more", now - before)),
+            Err(error) => Err(error.to_string()),
+        }
     })
     .await?;
     defragd.status().await

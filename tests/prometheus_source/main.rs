@@ -15,7 +15,8 @@ use defragd::core::reason::Reason;
 use defragd::core::signal::{PrometheusSignal, Reading, SignalState, Threshold};
 use defragd::signals::Sources;
 use defragd::signals::config::{SourceSpec, validate};
-use defragd::signals::prometheus::{PrometheusSource, SourceError};
+use defragd::signals::http::SourceError;
+use defragd::signals::prometheus::PrometheusSource;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use wiremock::matchers::path;
@@ -34,7 +35,7 @@ fn sources(url: &str, more: &str) -> Result<Sources, SourceError> {
 fn source(url: &str, more: &str) -> Arc<PrometheusSource> {
     sources(url, more)
         .expect("a client")
-        .get("main")
+        .prometheus("main")
         .expect("the only source")
         .clone()
 }

@@ -305,7 +305,7 @@ async fn basic_auth_comes_from_files_and_is_never_shown() {
         password.display()
     );
     let sources = sources(&server.uri(), &more).expect("a client");
-    let source = sources.get("main").expect("the source");
+    let source = sources.prometheus("main").expect("the source");
     assert_eq!(read(source, "x").await.state, SignalState::Firing);
     assert!(!format!("{sources:?}").contains("sesame"));
 }

@@ -59,7 +59,7 @@ use self::watched::{First, KINDS, watch_all};
 use crate::engine;
 use crate::hosts::config::Config;
 use crate::signals::Sources;
-use crate::signals::prometheus::SourceError;
+use crate::signals::http::SourceError;
 use crate::signals::webhook::{self, AlertStore};
 use crate::telemetry::{Telemetry, http};
 

@@ -45,7 +45,7 @@ use self::store::Store;
 use crate::engine::{self, Engine};
 use crate::hosts::config::Config;
 use crate::signals::Sources;
-use crate::signals::prometheus::SourceError;
+use crate::signals::http::SourceError;
 use crate::signals::webhook::{self, AlertStore};
 use crate::telemetry::{Telemetry, http};
 

@@ -204,20 +204,59 @@ mod tests {
     fn a_refusal_tells_what_to_do() {
         let now = Timestamp::UNIX_EPOCH;
         for (status, body, reason, words) in [
-            (400, "\"bad matcher format: x\"", Reason::QueryInvalid, "bad matcher format: x"),
-            (400, "<html>", Reason::SourceAnswerUnusable, "not one of an Alertmanager (HTTP 400)"),
+            (
+                400,
+                "\"bad matcher format: x\"",
+                Reason::QueryInvalid,
+                "bad matcher format: x",
+            ),
+            (
+                400,
+                "<html>",
+                Reason::SourceAnswerUnusable,
+                "not one of an Alertmanager (HTTP 400)",
+            ),
             (401, "", Reason::AuthFailed, "refuses the credentials"),
-            (404, "404 page not found", Reason::SourceAnswerUnusable, "check host and path prefix"),
+            (
+                404,
+                "404 page not found",
+                Reason::SourceAnswerUnusable,
+                "check host and path prefix",
+            ),
             (429, "", Reason::RateLimited, "slow down"),
-            (503, "{\"message\":\"starting\"}", Reason::SourceUnavailable, "503): starting"),
-            (200, "<html>login", Reason::SourceAnswerUnusable, "login page"),
-            (200, "{\"status\":\"success\"}", Reason::SourceAnswerUnusable, "not an Alertmanager"),
-            (200, "[{\"labels\":3}]", Reason::SourceAnswerUnusable, "no list of alerts"),
+            (
+                503,
+                "{\"message\":\"starting\"}",
+                Reason::SourceUnavailable,
+                "503): starting",
+            ),
+            (
+                200,
+                "<html>login",
+                Reason::SourceAnswerUnusable,
+                "login page",
+            ),
+            (
+                200,
+                "{\"status\":\"success\"}",
+                Reason::SourceAnswerUnusable,
+                "not an Alertmanager",
+            ),
+            (
+                200,
+                "[{\"labels\":3}]",
+                Reason::SourceAnswerUnusable,
+                "no list of alerts",
+            ),
             (200, "", Reason::SourceAnswerUnusable, "empty"),
         ] {
             let failure = alerts(&answer(status, body), now).unwrap_err();
             assert_eq!(failure.reason, reason, "{status} {body}");
-            assert!(failure.message.contains(words), "{status} {body}: {}", failure.message);
+            assert!(
+                failure.message.contains(words),
+                "{status} {body}: {}",
+                failure.message
+            );
         }
     }
 
@@ -228,7 +267,9 @@ mod tests {
                 "[{{\"labels\":{{\"alertname\":\"x\"}},\"annotations\":{{}},\"startsAt\":\"2026-01-01T00:00:00.5Z\",\
                  \"updatedAt\":\"2026-01-01T01:00:00+01:00\",\"fingerprint\":\"f\",\"status\":{status}}}]"
             );
-            alerts(&answer(200, &body), Timestamp::UNIX_EPOCH).unwrap().remove(0)
+            alerts(&answer(200, &body), Timestamp::UNIX_EPOCH)
+                .unwrap()
+                .remove(0)
         };
         assert!(!alert("{\"state\":\"active\",\"silencedBy\":[]}").unprocessed);
         assert!(alert("{\"state\":\"unprocessed\"}").unprocessed);

@@ -9,6 +9,7 @@
 //! - No answer is an error, never the end of an alert.
 
 mod answer;
+pub mod config;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -145,7 +146,10 @@ impl AlertmanagerSource {
             };
             sent_at = Some(sent_at.map_or(asked.sent_at, |other| other.min(asked.sent_at)));
             let now = Timestamp::now();
-            match asked.outcome.and_then(|received| answer::alerts(&received, now)) {
+            match asked
+                .outcome
+                .and_then(|received| answer::alerts(&received, now))
+            {
                 Ok(mut alerts) => {
                     on_our_clock(peer, &mut alerts);
                     answers.push(alerts);

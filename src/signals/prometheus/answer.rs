@@ -2,29 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
-use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::Failure;
 use crate::core::reason::Reason;
 use crate::core::signal::{Answer, AnswerKind, Series, bounded};
+use crate::signals::failure::Failure;
+use crate::signals::http::{Received, is_html, looks_like_json, start_of};
 
 /// How much of a server's own words a message repeats, in characters.
 const WORDS_CHARS: usize = 300;
 /// Warnings kept of one answer; their number is told, not their all.
 const MAX_WARNINGS: usize = 20;
-/// No source is left alone for longer than this, whatever it asks for.
-const LONGEST_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(1);
-
-/// A whole HTTP answer.
-pub(super) struct Received {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
-}
 
 #[derive(Deserialize)]
 struct Envelope {
@@ -95,7 +85,7 @@ pub(super) fn interpret(received: &Received, now: Timestamp) -> Result<Answer, F
             "" => format!("{what} (HTTP {})", received.status.as_u16()),
             words => format!("{what} (HTTP {}): {words}", received.status.as_u16()),
         },
-        retry_after: retry_after(&received.headers, now),
+        retry_after: received.retry_after(now),
     })
 }
 
@@ -209,40 +199,6 @@ fn words(body: &[u8]) -> String {
         );
     }
     bounded(&String::from_utf8_lossy(body), WORDS_CHARS)
-}
-
-fn is_html(body: &[u8]) -> bool {
-    body.trim_ascii_start().starts_with(b"<")
-}
-
-fn looks_like_json(body: &[u8]) -> bool {
-    body.trim_ascii_start().starts_with(b"{")
-}
-
-fn start_of(body: &[u8]) -> String {
-    let text = bounded(&String::from_utf8_lossy(body), 60);
-    if text.is_empty() {
-        "empty".to_owned()
-    } else {
-        format!("starting {text:?}")
-    }
-}
-
-/// `Retry-After` in seconds or as a date; never negative, bounded.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<SignedDuration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse::<u32>() {
-        Ok(seconds) => SignedDuration::from_secs(i64::from(seconds)),
-        Err(_) => http_date(text)?.duration_since(now),
-    };
-    Some(wait.clamp(SignedDuration::ZERO, LONGEST_RETRY_AFTER))
-}
-
-/// A date as HTTP writes it: `Wed, 21 Oct 2015 07:28:00 GMT`.
-pub(super) fn http_date(text: &str) -> Option<Timestamp> {
-    jiff::fmt::rfc2822::DateTimeParser::new()
-        .parse_timestamp(text)
-        .ok()
 }
 
 #[cfg(test)]

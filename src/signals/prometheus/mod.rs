@@ -10,18 +10,19 @@
 //!   and go to the configured origin only.
 
 mod answer;
-mod tls;
-mod transport;
+mod query;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::tls::SourceError;
-use self::transport::Transport;
-use super::config::SourceConfig;
+use self::query::Query;
+use super::failure::Failure;
+use super::http::config::HttpConfig;
+use super::http::{Asked, Client, SourceError};
 use super::share::Shared;
 use super::stats::SourceStats;
 use crate::core::reason::Reason;
@@ -29,36 +30,13 @@ use crate::core::signal::{
     Answer, AnswerKind, Presence, PrometheusSignal, Reading, SignalState, bounded, judge,
 };
 
-/// Why a question got no usable answer.
-#[derive(Clone, Debug, PartialEq)]
-struct Failure {
-    reason: Reason,
-    message: String,
-    retry_after: Option<SignedDuration>,
-}
-
-impl Failure {
-    fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Failure {
-            reason,
-            message: message.into(),
-            retry_after: None,
-        }
-    }
-
-    fn reading(&self) -> Reading {
-        Reading {
-            retry_after: self.retry_after,
-            ..Reading::error(self.reason, self.message.clone())
-        }
-    }
-}
-
 /// A source that an administrator configured. One exists per name; it is shared
 /// by all policies that name it.
 pub struct PrometheusSource {
     name: String,
-    transport: Transport,
+    http: Client,
+    /// POST was refused, GET was not (S21).
+    prefers_get: AtomicBool,
     answers: Shared<Result<Answer, Failure>>,
 }
 
@@ -66,7 +44,7 @@ impl fmt::Debug for PrometheusSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrometheusSource")
             .field("name", &self.name)
-            .field("url", &self.transport.url().as_str())
+            .field("url", &self.http.url().as_str())
             .finish_non_exhaustive()
     }
 }
@@ -77,23 +55,24 @@ impl PrometheusSource {
     /// # Errors
     /// Certificates or keys that cannot be read or used. A missing token or
     /// password is not among them: it shows in each reading until it is there.
-    pub fn new(config: SourceConfig) -> Result<Self, SourceError> {
+    pub fn new(name: String, config: HttpConfig) -> Result<Self, SourceError> {
         Ok(PrometheusSource {
-            name: config.name.clone(),
-            transport: Transport::new(config)?,
+            http: Client::new(&name, config)?,
+            name,
+            prefers_get: AtomicBool::new(false),
             answers: Shared::new(),
         })
     }
 
     /// What has been asked of this source since the start.
     pub fn stats(&self) -> SourceStats {
-        self.transport.counters().snapshot()
+        self.http.counters().snapshot()
     }
 
     /// The source's clock minus this machine's, to about a second, from the
     /// newest answer with a `Date` header (S35).
     pub fn clock_skew(&self) -> Option<SignedDuration> {
-        self.transport.skew().map(|skew| skew.ahead)
+        self.http.skew().map(|skew| skew.ahead)
     }
 
     /// Evaluates a signal as of the tick `asked_at`.
@@ -139,8 +118,8 @@ impl PrometheusSource {
         let obtained = self
             .answers
             .get(query, asked_at, || async {
-                let asked = self.transport.ask(query).await;
-                if let Err(failure) = &asked.outcome {
+                let (sent_at, outcome) = self.request(query).await;
+                if let Err(failure) = &outcome {
                     tracing::debug!(
                         source = %self.name,
                         reason = failure.reason.as_str(),
@@ -148,13 +127,32 @@ impl PrometheusSource {
                         "no usable answer"
                     );
                 }
-                (asked.sent_at, asked.outcome)
+                (sent_at, outcome)
             })
             .await;
         if obtained.shared {
-            self.transport.counters().shared();
+            self.http.counters().shared();
         }
         obtained.answer
+    }
+
+    /// By POST, or by GET where POST is refused, and the other way round where the
+    /// query is too long for GET (S21).
+    async fn request(&self, query: &str) -> (Timestamp, Result<Answer, Failure>) {
+        let ways = Query::ways(
+            query,
+            self.http.timeout(),
+            self.prefers_get.load(Ordering::Relaxed),
+        );
+        let Asked { sent_at, outcome } = self.http.ask(&ways).await;
+        let outcome = outcome.and_then(|received| {
+            if received.way > 0 && received.status.is_success() {
+                let is_get = ways[received.way].is_get();
+                self.prefers_get.store(is_get, Ordering::Relaxed);
+            }
+            answer::interpret(&received, Timestamp::now())
+        });
+        (sent_at, outcome)
     }
 
     async fn ask_all(
@@ -233,7 +231,7 @@ impl PrometheusSource {
                 }
             }
         }
-        let skew = match self.transport.skew() {
+        let skew = match self.http.skew() {
             Some(skew) if skew.ahead.abs() > skew.uncertainty => skew.ahead,
             _ => SignedDuration::ZERO,
         };

@@ -15,10 +15,7 @@ use crate::signals::http::read_secret;
 ///
 /// # Errors
 /// When a file with what is wanted cannot be read.
-pub(super) async fn permits(
-    wanted: &Credentials,
-    header: Option<&[u8]>,
-) -> Result<bool, Failure> {
+pub(super) async fn permits(wanted: &Credentials, header: Option<&[u8]>) -> Result<bool, Failure> {
     let (scheme, wanted) = match wanted {
         Credentials::Bearer { token_file } => ("bearer", read_secret(token_file).await?),
         Credentials::Basic {
@@ -117,8 +114,14 @@ mod tests {
             assert_eq!(permits, permitted, "{header:?}");
         }
         std::fs::write(&file, "another").unwrap();
-        assert!(permits(&bearer, Some(b"Bearer another")).await.unwrap(), "rotated");
+        assert!(
+            permits(&bearer, Some(b"Bearer another")).await.unwrap(),
+            "rotated"
+        );
         std::fs::write(&file, "").unwrap();
-        assert!(permits(&bearer, Some(b"Bearer ")).await.is_err(), "no secret is no pass");
+        assert!(
+            permits(&bearer, Some(b"Bearer ")).await.is_err(),
+            "no secret is no pass"
+        );
     }
 }

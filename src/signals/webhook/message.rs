@@ -88,7 +88,9 @@ pub(super) fn read(body: &[u8]) -> Result<Vec<Delivered>, Refusal> {
                 firing: status == Status::Firing,
                 starts_at: exact(starts_at),
                 // The year 1 stands for "not known".
-                ends_at: ends_at.filter(|end| *end > Timestamp::UNIX_EPOCH).map(exact),
+                ends_at: ends_at
+                    .filter(|end| *end > Timestamp::UNIX_EPOCH)
+                    .map(exact),
             })
         })
         .collect()
@@ -125,16 +127,36 @@ mod tests {
             ("", Delivery::Malformed, "not a message"),
             ("[]", Delivery::Malformed, "not a message"),
             ("{}", Delivery::Malformed, "version"),
-            (r#"{"version":"5","alerts":[]}"#, Delivery::WrongVersion, "version \"5\", wanted \"4\""),
-            (r#"{"version":4,"alerts":[]}"#, Delivery::WrongVersion, "version 4"),
-            (r#"{"version":"4"}"#, Delivery::Malformed, "missing field `alerts`"),
-            (r#"{"version":"4","alerts":[{"status":"maybe"}]}"#, Delivery::Malformed, "maybe"),
+            (
+                r#"{"version":"5","alerts":[]}"#,
+                Delivery::WrongVersion,
+                "version \"5\", wanted \"4\"",
+            ),
+            (
+                r#"{"version":4,"alerts":[]}"#,
+                Delivery::WrongVersion,
+                "version 4",
+            ),
+            (
+                r#"{"version":"4"}"#,
+                Delivery::Malformed,
+                "missing field `alerts`",
+            ),
+            (
+                r#"{"version":"4","alerts":[{"status":"maybe"}]}"#,
+                Delivery::Malformed,
+                "maybe",
+            ),
             (
                 r#"{"version":"4","alerts":[{"status":"firing","labels":{},"startsAt":"0001-01-01T00:00:00Z"}]}"#,
                 Delivery::Malformed,
                 "no time",
             ),
-            (r#"{"version":"4","truncatedAlerts":3,"alerts":[]}"#, Delivery::Truncated, "max_alerts to 0"),
+            (
+                r#"{"version":"4","truncatedAlerts":3,"alerts":[]}"#,
+                Delivery::Truncated,
+                "max_alerts to 0",
+            ),
         ] {
             let (seen, said) = read(body.as_bytes()).unwrap_err();
             assert_eq!(seen, delivery, "{body}");

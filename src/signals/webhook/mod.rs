@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use self::config::WebhookConfig;
-pub use self::counts::{Delivery, DeliveryStats};
 use self::counts::Counts;
+pub use self::counts::{Delivery, DeliveryStats};
 pub use self::receive::router;
 pub use self::store::{AlertStore, Kept, StoreError};
 use crate::core::alert::{self, AlertSignal, Delivered, Entry, Inbox, InboxError, Outcome};
@@ -111,7 +111,10 @@ impl WebhookSource {
             }
             Err(error) => Reading::error(
                 Reason::SourceUnavailable,
-                format!("unable to read the delivered alerts: {}", bounded(&error.to_string(), 400)),
+                format!(
+                    "unable to read the delivered alerts: {}",
+                    bounded(&error.to_string(), 400)
+                ),
             ),
         }
     }
@@ -141,8 +144,7 @@ impl WebhookSource {
     }
 
     fn remember(&self, inbox: Arc<Inbox>) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((Instant::now(), inbox));
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), inbox));
     }
 
     /// Stores a delivery. When this returns it survives a crash.
@@ -154,7 +156,10 @@ impl WebhookSource {
             let kept = store.load(&self.name).await.map_err(NotKept::Store)?;
             let mut inbox = kept.inbox().map_err(NotKept::Store)?;
             let outcomes = inbox.take(delivery, now())?;
-            match store.save(&self.name, store::written(&inbox), kept.version).await {
+            match store
+                .save(&self.name, store::written(&inbox), kept.version)
+                .await
+            {
                 Ok(()) => {
                     self.remember(Arc::new(inbox));
                     return Ok(outcomes);
@@ -164,10 +169,8 @@ impl WebhookSource {
             }
             // Replicas that met once should not meet again.
             let pause = Duration::from_millis(10 << attempt).min(LONGEST_PAUSE);
-            let spread = std::hash::BuildHasher::hash_one(
-                &std::hash::RandomState::new(),
-                attempt,
-            ) % 100;
+            let spread =
+                std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), attempt) % 100;
             tokio::time::sleep(pause.mul_f64(0.5 + spread as f64 / 100.0)).await;
         }
     }

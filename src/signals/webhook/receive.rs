@@ -70,18 +70,28 @@ async fn receive(
     if delivery == Delivery::Stored {
         tracing::debug!(source = source.name(), "alerts were delivered");
     } else {
-        tracing::warn!(source = source.name(), result = delivery.as_str(), "a delivery of alerts is refused: {words}");
+        tracing::warn!(
+            source = source.name(),
+            result = delivery.as_str(),
+            "a delivery of alerts is refused: {words}"
+        );
     }
     answer(delivery, words)
 }
 
 fn answer(delivery: Delivery, words: String) -> Response {
     let code = StatusCode::from_u16(delivery.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = if words.is_empty() { words } else { format!("{words}\n") };
+    let body = if words.is_empty() {
+        words
+    } else {
+        format!("{words}\n")
+    };
     let mut response = (code, body).into_response();
     if delivery == Delivery::Unauthorized {
         let schemes = header::HeaderValue::from_static("Bearer, Basic realm=\"defragd\"");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, schemes);
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, schemes);
     }
     response
 }
@@ -102,7 +112,10 @@ async fn take(
         Err(failure) => {
             // The path of a file is nothing for a stranger.
             tracing::error!(source = source.name(), "{}", failure.message);
-            return Err((Delivery::NoSecret, "the credentials cannot be checked".to_owned()));
+            return Err((
+                Delivery::NoSecret,
+                "the credentials cannot be checked".to_owned(),
+            ));
         }
     }
     let _turn = turns
@@ -130,7 +143,10 @@ async fn read(body: Body, limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {
-            (Delivery::Incomplete, format!("the delivery broke off: {error}"))
+            (
+                Delivery::Incomplete,
+                format!("the delivery broke off: {error}"),
+            )
         })?;
         seen = seen.saturating_add(chunk.len());
         if seen <= limit {
@@ -140,7 +156,9 @@ async fn read(body: Body, limit: usize) -> Result<Vec<u8>, Refusal> {
         }
     }
     if seen > limit {
-        let words = format!("the message is longer than {limit} bytes: raise maxBodyBytes, or group fewer alerts");
+        let words = format!(
+            "the message is longer than {limit} bytes: raise maxBodyBytes, or group fewer alerts"
+        );
         return Err((Delivery::TooLarge, words));
     }
     Ok(whole)

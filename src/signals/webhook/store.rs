@@ -112,7 +112,9 @@ impl Kept {
             alerts,
         } = serde_json::from_str(content).map_err(|error| unusable(&error.to_string()))?;
         if format != FORMAT {
-            return Err(unusable(&format!("they are of format {format}, wanted {FORMAT}")));
+            return Err(unusable(&format!(
+                "they are of format {format}, wanted {FORMAT}"
+            )));
         }
         let mut entries: Vec<Entry> = alerts
             .into_iter()

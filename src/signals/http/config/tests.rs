@@ -1,11 +1,10 @@
 use super::*;
 
-fn read(prometheus: &str) -> Result<PrometheusConfig, String> {
-    let specs: Vec<SourceSpec> =
-        serde_yaml::from_str(&format!("[{{name: main, prometheus: {{{prometheus}}}}}]"))
-            .map_err(|error| error.to_string())?;
-    let mut ready = validate(specs).map_err(|error| error.to_string())?;
-    Ok(ready.remove(0).prometheus)
+fn read(fields: &str) -> Result<HttpConfig, String> {
+    let spec: HttpSpec =
+        serde_yaml::from_str(&format!("{{{fields}}}")).map_err(|error| error.to_string())?;
+    spec.validate("sources[0].prometheus", "/api/v1")
+        .map_err(|error| error.to_string())
 }
 
 #[test]
@@ -174,37 +173,4 @@ fn errors_name_the_field_and_the_remedy() {
     ] {
         assert!(read(given).is_err(), "{given}");
     }
-}
-
-#[test]
-fn names_are_unique_and_plain() {
-    let specs = |names: &[&str]| -> Vec<SourceSpec> {
-        let text: Vec<String> = names
-            .iter()
-            .map(|n| format!("{{name: '{n}', prometheus: {{url: 'http://p'}}}}"))
-            .collect();
-        serde_yaml::from_str(&format!("[{}]", text.join(", "))).unwrap()
-    };
-    assert_eq!(validate(specs(&["a", "b"])).unwrap().len(), 2);
-    assert_eq!(
-        validate(specs(&["a", "a"])).unwrap_err().field,
-        "sources[1].name"
-    );
-    for bad in ["", "a b", "ü"] {
-        assert_eq!(
-            validate(specs(&[bad])).unwrap_err().field,
-            "sources[0].name",
-            "{bad}"
-        );
-    }
-}
-
-#[test]
-fn debug_shows_no_header_value() {
-    let specs: Vec<SourceSpec> = serde_yaml::from_str(
-        "[{name: main, prometheus: {url: 'http://p', headers: {X-Key: hunter2}}}]",
-    )
-    .unwrap();
-    assert!(!format!("{specs:?}").contains("hunter2"));
-    assert!(!format!("{:?}", validate(specs).unwrap()).contains("hunter2"));
 }

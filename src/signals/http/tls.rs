@@ -4,11 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use prometheus_http_query::Client;
-use reqwest::{Certificate, Identity, redirect};
+use reqwest::{Certificate, Client, Identity, redirect};
 use sha2::{Digest, Sha256};
 
-use crate::signals::config::{PrometheusConfig, Tls, Trust};
+use super::config::{Tls, Trust};
 
 /// Why no client could be made for a source.
 #[derive(Debug, thiserror::Error)]
@@ -47,19 +46,13 @@ pub enum SourceError {
         #[source]
         source: reqwest::Error,
     },
-    #[error("failed to use the url of source {name:?}")]
-    Url {
-        name: String,
-        #[source]
-        source: prometheus_http_query::Error,
-    },
 }
 
 /// A client and what it was built from.
 pub(super) struct ClientCache {
     name: String,
-    /// As the client of the API wants it: without a slash at its end.
-    url: String,
+    /// All its URLs are on plain HTTP.
+    plain: bool,
     tls: Tls,
     redirects: fn() -> redirect::Policy,
     built: Mutex<Built>,
@@ -82,16 +75,16 @@ struct Files {
 impl ClientCache {
     pub(super) fn new(
         name: &str,
-        config: &PrometheusConfig,
+        plain: bool,
+        tls: &Tls,
         redirects: fn() -> redirect::Policy,
     ) -> Result<Self, SourceError> {
-        let url = config.url.as_str().trim_end_matches('/').to_owned();
-        let files = read_files(name, &config.tls, |path| std::fs::read(path))?;
-        let client = build(name, &url, &config.tls, &files, redirects())?;
+        let files = read_files(name, tls, |path| std::fs::read(path))?;
+        let client = build(name, plain, tls, &files, redirects())?;
         Ok(ClientCache {
             name: name.to_owned(),
-            url,
-            tls: config.tls.clone(),
+            plain,
+            tls: tls.clone(),
             redirects,
             built: Mutex::new(Built {
                 client,
@@ -120,7 +113,13 @@ impl ClientCache {
         let digest = files.digest();
         let mut built = kept();
         if built.digest != digest {
-            let client = build(&self.name, &self.url, &self.tls, &files, (self.redirects)())?;
+            let client = build(
+                &self.name,
+                self.plain,
+                &self.tls,
+                &files,
+                (self.redirects)(),
+            )?;
             *built = Built { client, digest };
             tracing::info!(source = %self.name, "certificates changed, using the new ones");
         }
@@ -168,7 +167,7 @@ fn read_files(
 
 fn build(
     name: &str,
-    url: &str,
+    plain: bool,
     tls: &Tls,
     files: &Files,
     redirects: redirect::Policy,
@@ -181,7 +180,7 @@ fn build(
         .redirect(redirects);
     builder = match &tls.trust {
         // No system certificates are needed, nor loaded, for a plain connection.
-        Trust::System if url.starts_with("http://") => builder.tls_certs_only([]),
+        Trust::System if plain => builder.tls_certs_only([]),
         Trust::System => builder,
         Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
         Trust::CaFile(path) => {
@@ -209,11 +208,7 @@ fn build(
         })?;
         builder = builder.identity(identity);
     }
-    let client = builder.build().map_err(|source| SourceError::Client {
-        name: name.to_owned(),
-        source,
-    })?;
-    Client::from(client, url).map_err(|source| SourceError::Url {
+    builder.build().map_err(|source| SourceError::Client {
         name: name.to_owned(),
         source,
     })
