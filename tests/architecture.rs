@@ -40,6 +40,7 @@ const PURE_CRATES: &[&str] = &[
     "croner",
     "jiff",
     "promql_parser",
+    "regex",
     "sha2",
     "strsim",
     "thiserror",

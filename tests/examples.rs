@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use defragd::api::document::{Located, Object, parse};
 use defragd::api::validate::{self, Place};
+use defragd::core::alert::{self, Alert, AlertSignal};
 use defragd::core::decide::{
     ClusterState, Decision, Facts, Policy, RunEnd, RunSummary, created, decide,
 };
@@ -329,6 +330,7 @@ fn fires_once_and_cools_down(label: &str, policy: &Policy, firing: &Reading) {
 fn readings(signal: &Signal) -> (Reading, Reading) {
     match signal {
         Signal::Prometheus(signal) => answers(signal),
+        Signal::Alert(signal) => alerts(signal),
         Signal::Probe(rule) => probes(rule),
     }
 }
@@ -361,6 +363,28 @@ fn answers(signal: &PrometheusSignal) -> (Reading, Reading) {
         ),
         None => (judged(&[0.3]), judged(&[])),
     }
+}
+
+/// One alert with the labels of etcd's own rule, active and then gone.
+fn alerts(signal: &AlertSignal) -> (Reading, Reading) {
+    let labels = [
+        ("alertname", "etcdDatabaseHighFragmentationRatio"),
+        ("severity", "warning"),
+        ("job", "etcd"),
+    ];
+    let active = Alert {
+        labels: labels
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        starts_at: start(),
+        updated_at: start() + jiff::SignedDuration::from_hours(24 * 30),
+        ..Alert::default()
+    };
+    let later = start() + jiff::SignedDuration::from_hours(24 * 60);
+    (
+        alert::judge(signal, &[active], later),
+        alert::judge(signal, &[], later),
+    )
 }
 
 fn probes(rule: &Rule) -> (Reading, Reading) {

@@ -10,6 +10,7 @@ use super::document::{Located, Object, Parsed};
 use super::policy::EtcdDefragPolicy;
 use super::target::EtcdTarget;
 use super::validate::{self, Place, quoted};
+use crate::core::alert::AlertSignal;
 use crate::core::decide::{OnSilence, Policy};
 use crate::core::duration;
 use crate::core::key::ClusterKind;
@@ -184,6 +185,7 @@ impl Look<'_> {
     fn policy(&mut self, object: &EtcdDefragPolicy, policy: &Policy, sources: Option<&[String]>) {
         match &policy.signal {
             Signal::Prometheus(signal) => self.prometheus(signal, policy, sources),
+            Signal::Alert(signal) => self.alert(signal, sources),
             Signal::Probe(rule) => {
                 let path = "spec.signal.probe.rule";
                 self.rule(
@@ -251,15 +253,10 @@ impl Look<'_> {
         }
     }
 
-    fn prometheus(
-        &mut self,
-        signal: &PrometheusSignal,
-        policy: &Policy,
-        sources: Option<&[String]>,
-    ) {
-        const PATH: &str = "spec.signal.prometheus";
+    /// The administrator's file has it.
+    fn source(&mut self, path: &str, source: &String, sources: Option<&[String]>) {
         if let Some(sources) = sources
-            && !sources.contains(&signal.source)
+            && !sources.contains(source)
         {
             let known = if sources.is_empty() {
                 "add it to sources in the configuration, which has none".to_owned()
@@ -269,12 +266,41 @@ impl Look<'_> {
                     sources.join(", ")
                 )
             };
-            let message = format!(
-                "{} is not a configured source; {known}",
-                quoted(&signal.source)
-            );
-            self.say(Severity::Error, format!("{PATH}.source"), message);
+            let message = format!("{} is not a configured source; {known}", quoted(source));
+            self.say(Severity::Error, format!("{path}.source"), message);
         }
+    }
+
+    fn alert(&mut self, signal: &AlertSignal, sources: Option<&[String]>) {
+        const PATH: &str = "spec.signal.alert";
+        self.source(PATH, &signal.source, sources);
+        if !signal
+            .matchers
+            .iter()
+            .any(|matcher| matcher.name() == "alertname")
+        {
+            self.warn(
+                format!("{PATH}.matchers"),
+                "none is about alertname, so alerts about something else may start runs; add one such as \
+                 alertname=\"etcdFragmented\"",
+            );
+        }
+        if signal.silenced {
+            self.warn(
+                format!("{PATH}.include"),
+                "Silenced lets runs start although somebody silenced the alert; a blackout or pausedUntil stops them then",
+            );
+        }
+    }
+
+    fn prometheus(
+        &mut self,
+        signal: &PrometheusSignal,
+        policy: &Policy,
+        sources: Option<&[String]>,
+    ) {
+        const PATH: &str = "spec.signal.prometheus";
+        self.source(PATH, &signal.source, sources);
         let hint = match &signal.threshold {
             Some(threshold) => signal.query.unit_hint(threshold),
             None => signal.query.alert_hint(),

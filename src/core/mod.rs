@@ -6,6 +6,7 @@
 //! the imports of these files.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod alert;
 pub mod decide;
 pub mod duration;
 pub mod history;

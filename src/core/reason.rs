@@ -56,6 +56,8 @@ reasons! {
     SourceAnswerUnusable => "the source's answer cannot be used";
     /// The policy names a source that the administrator's file does not have.
     SourceUnknown => "the source is not configured";
+    /// The source is of a kind that cannot answer this signal.
+    SourceUnsuitable => "the source is of another kind";
     /// A probe got numbers from some members only.
     ProbePartial => "some members did not answer the probe";
     /// A probe got no numbers at all.
@@ -250,7 +252,10 @@ impl Reason {
     pub const fn is_configuration(self) -> bool {
         matches!(
             self,
-            Reason::QueryInvalid | Reason::ResultUnsuitable | Reason::SourceUnknown
+            Reason::QueryInvalid
+                | Reason::ResultUnsuitable
+                | Reason::SourceUnknown
+                | Reason::SourceUnsuitable
         )
     }
 }

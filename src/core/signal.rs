@@ -4,6 +4,7 @@ mod judge;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::alert::AlertSignal;
 use super::promql::PromQuery;
 use super::quantity::Quantity;
 use super::reason::Reason;
@@ -50,6 +51,9 @@ pub struct Reading {
     /// When the newest evidence was sampled at its origin, on this machine's
     /// clock. `None` when the source cannot tell.
     pub sampled_at: Option<Timestamp>,
+    /// Since when it has fired by the source's own word, on this machine's clock
+    /// and never later than now. `None`: since it was first seen.
+    pub firing_since: Option<Timestamp>,
     /// The source asked not to be called again before this has passed.
     pub retry_after: Option<SignedDuration>,
 }
@@ -63,6 +67,7 @@ impl Reading {
             value: None,
             message: message.into(),
             sampled_at: None,
+            firing_since: None,
             retry_after: None,
         }
     }
@@ -77,6 +82,7 @@ impl Reading {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Signal {
     Prometheus(PrometheusSignal),
+    Alert(AlertSignal),
     Probe(Rule),
 }
 

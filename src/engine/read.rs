@@ -96,6 +96,7 @@ impl Asking<'_> {
     async fn signal(&mut self, signal: &Signal, need_sample_age: bool) -> Reading {
         match signal {
             Signal::Prometheus(signal) => Box::pin(self.prometheus(signal, need_sample_age)).await,
+            Signal::Alert(signal) => Box::pin(self.sources.alert(signal, self.asked_at)).await,
             Signal::Probe(rule) => probe::judge(rule, self.look().await),
         }
     }
@@ -125,6 +126,7 @@ async fn observe(connection: Connection) -> Observation {
 pub(super) fn question(policy: &Policy, cluster: &ClusterKey) -> String {
     match &policy.signal {
         Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
+        Signal::Alert(signal) => format!("{}\n{}", signal.source, signal.matchers),
         // Each cluster is a question of its own, so that not all are probed at once.
         Signal::Probe(_) => format!("probe\n{cluster}"),
     }

@@ -391,7 +391,7 @@ mod tests {
             ),
             (
                 "sources: [{name: a}]",
-                "sources[0]: the kind of source is missing: add prometheus",
+                "sources[0]: the kind of source is missing: add prometheus, alertmanager or webhook",
             ),
             ("sources: [3]", "sources[0]: it is 3"),
             (

@@ -15,7 +15,9 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use super::alertmanager::config::AlertmanagerSpec;
 use super::http::config::{HttpConfig, HttpSpec};
+use super::webhook::config::{WebhookConfig, WebhookSpec};
 use crate::core::signal::bounded;
 
 /// As long as a label of DNS: the name becomes a metric label.
@@ -39,6 +41,10 @@ pub struct SourceSpec {
     pub name: String,
     /// What speaks the Prometheus HTTP API.
     pub prometheus: Option<HttpSpec>,
+    /// An Alertmanager that is asked, or a set of them.
+    pub alertmanager: Option<AlertmanagerSpec>,
+    /// An Alertmanager that delivers.
+    pub webhook: Option<WebhookSpec>,
 }
 
 /// A source, ready to be used.
@@ -52,6 +58,9 @@ pub struct SourceConfig {
 #[derive(Clone, Debug)]
 pub enum SourceKind {
     Prometheus(HttpConfig),
+    /// One for each Alertmanager of the set.
+    Alertmanager(Vec<HttpConfig>),
+    Webhook(WebhookConfig),
 }
 
 impl SourceKind {
@@ -59,6 +68,8 @@ impl SourceKind {
     pub const fn field(&self) -> &'static str {
         match self {
             SourceKind::Prometheus(_) => "prometheus",
+            SourceKind::Alertmanager(_) => "alertmanager",
+            SourceKind::Webhook(_) => "webhook",
         }
     }
 }
@@ -72,7 +83,12 @@ pub fn validate(specs: Vec<SourceSpec>) -> Result<Vec<SourceConfig>, ConfigError
     let mut ready = Vec::with_capacity(specs.len());
     for (index, spec) in specs.into_iter().enumerate() {
         let at = format!("sources[{index}]");
-        let SourceSpec { name, prometheus } = spec;
+        let SourceSpec {
+            name,
+            prometheus,
+            alertmanager,
+            webhook,
+        } = spec;
         check_name(&at, &name)?;
         if !names.insert(name.clone()) {
             return Err(ConfigError {
@@ -81,14 +97,28 @@ pub fn validate(specs: Vec<SourceSpec>) -> Result<Vec<SourceConfig>, ConfigError
             });
         }
         // Each kind with what makes it ready; one more kind is one more line.
-        let kinds: Vec<Result<SourceKind, ConfigError>> = [prometheus.map(|http| {
-            http.validate(&format!("{at}.prometheus"), "/api/v1")
-                .map(SourceKind::Prometheus)
-        })]
+        let kinds: Vec<Result<SourceKind, ConfigError>> = [
+            prometheus.map(|http| {
+                http.validate(&format!("{at}.prometheus"), "/api/v1")
+                    .map(SourceKind::Prometheus)
+            }),
+            alertmanager.map(|set| {
+                set.validate(&format!("{at}.alertmanager"))
+                    .map(SourceKind::Alertmanager)
+            }),
+            webhook.map(|webhook| {
+                webhook
+                    .validate(&format!("{at}.webhook"))
+                    .map(SourceKind::Webhook)
+            }),
+        ]
         .into_iter()
         .flatten()
         .collect();
         let kind = exactly_one(&at, kinds)?;
+        if matches!(kind, SourceKind::Webhook(_)) {
+            check_object_name(&at, &name)?;
+        }
         ready.push(SourceConfig { name, kind });
     }
     Ok(ready)
@@ -98,7 +128,7 @@ fn exactly_one(
     at: &str,
     kinds: Vec<Result<SourceKind, ConfigError>>,
 ) -> Result<SourceKind, ConfigError> {
-    const KINDS: &str = "prometheus";
+    const KINDS: &str = "prometheus, alertmanager or webhook";
     let mut kinds = kinds.into_iter();
     let Some(kind) = kinds.next() else {
         return Err(ConfigError {
@@ -141,6 +171,22 @@ fn check_name(at: &str, name: &str) -> Result<(), ConfigError> {
     })
 }
 
+/// What is delivered is kept in an object whose name has this one in it.
+fn check_object_name(at: &str, name: &str) -> Result<(), ConfigError> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let fits = name.chars().all(|c| plain(c) || c == '-') && name.ends_with(plain);
+    if fits {
+        return Ok(());
+    }
+    Err(ConfigError {
+        field: format!("{at}.name"),
+        problem: format!(
+            "{name:?} is no name for a webhook, wanted lower-case letters, digits and hyphens, such \
+             as \"alertmanager\""
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,8 +223,86 @@ mod tests {
         let error = validate(specs("[{name: a}]")).unwrap_err().to_string();
         assert_eq!(
             error,
-            "sources[0]: the kind of source is missing: add prometheus"
+            "sources[0]: the kind of source is missing: add prometheus, alertmanager or webhook"
         );
+    }
+
+    #[test]
+    fn a_webhook_has_a_secret_and_a_plain_name() {
+        let fails = |text: &str| validate(specs(text)).unwrap_err().to_string();
+        for (text, words) in [
+            (
+                "[{name: a, webhook: {}}]",
+                "sources[0].webhook.bearerTokenFile: missing",
+            ),
+            (
+                "[{name: A, webhook: {bearerTokenFile: /t}}]",
+                "sources[0].name: \"A\" is no name for a webhook",
+            ),
+            (
+                "[{name: a-, webhook: {bearerTokenFile: /t}}]",
+                "is no name for a webhook",
+            ),
+            (
+                "[{name: a, webhook: {bearerTokenFile: /t, expireAfter: 1s}}]",
+                "webhook.expireAfter: \"1s\" is out of bounds",
+            ),
+            (
+                "[{name: a, webhook: {bearerTokenFile: /t, maxBodyBytes: 1}}]",
+                "webhook.maxBodyBytes: 1 bytes are out",
+            ),
+            (
+                "[{name: a, webhook: {bearerTokenFile: /t}, prometheus: {url: 'http://p'}}]",
+                "sources[0].webhook: set beside prometheus",
+            ),
+        ] {
+            assert!(fails(text).contains(words), "{text}: {}", fails(text));
+        }
+        let ready = validate(specs(
+            "[{name: a, webhook: {basicAuth: {username: u, passwordFile: /p}}}]",
+        ));
+        assert_eq!(ready.unwrap()[0].kind.field(), "webhook");
+    }
+
+    #[test]
+    fn a_set_of_alertmanagers_has_one_or_several_urls() {
+        let set = |fields: &str| {
+            validate(specs(&format!(
+                "[{{name: am, alertmanager: {{{fields}}}}}]"
+            )))
+        };
+        let urls = |fields: &str| match &set(fields).unwrap()[0].kind {
+            SourceKind::Alertmanager(set) => set.len(),
+            _ => 0,
+        };
+        assert_eq!(urls("url: 'http://a:9093'"), 1);
+        assert_eq!(
+            urls("urls: ['http://a:9093', 'http://b:9093/prefix'], timeout: 3s"),
+            2
+        );
+        for (fields, words) in [
+            ("", "alertmanager.url: missing"),
+            ("urls: []", "alertmanager.urls: empty"),
+            (
+                "url: 'http://a', urls: ['http://b']",
+                "alertmanager.urls: set beside url",
+            ),
+            (
+                "urls: ['http://a', 'ftp://b']",
+                "alertmanager.urls[1]: the scheme \"ftp\"",
+            ),
+            (
+                "urls: ['http://a/', 'http://a']",
+                "alertmanager.urls[1]: stands there twice",
+            ),
+            (
+                "url: 'http://a/api/v2'",
+                "alertmanager.url: the URL ends in /api/v2",
+            ),
+        ] {
+            let error = set(fields).unwrap_err().to_string();
+            assert!(error.contains(words), "{fields}: {error}");
+        }
     }
 
     #[test]

@@ -5,19 +5,28 @@
 //! [`Reading`](crate::core::signal::Reading), never with an error: what went
 //! wrong is a state of the signal.
 
+pub mod alertmanager;
 pub mod config;
 mod failure;
 pub mod http;
 pub mod prometheus;
+mod share;
 mod stats;
+pub mod webhook;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use jiff::Timestamp;
+
+use self::alertmanager::AlertmanagerSource;
 use self::config::{SourceConfig, SourceKind};
 use self::http::SourceError;
 use self::prometheus::PrometheusSource;
 pub use self::stats::{LATENCY_BUCKETS, Latency, SourceStats};
+use self::webhook::{AlertStore, Delivery, DeliveryStats, WebhookSource};
+use crate::core::alert::AlertSignal;
 use crate::core::reason::Reason;
 use crate::core::signal::Reading;
 
@@ -25,6 +34,8 @@ use crate::core::signal::Reading;
 #[derive(Clone, Debug)]
 pub enum Source {
     Prometheus(Arc<PrometheusSource>),
+    Alertmanager(Arc<AlertmanagerSource>),
+    Webhook(Arc<WebhookSource>),
 }
 
 impl Source {
@@ -38,12 +49,21 @@ impl Source {
             SourceKind::Prometheus(http) => {
                 Source::Prometheus(Arc::new(PrometheusSource::new(name, http)?))
             }
+            SourceKind::Alertmanager(set) => {
+                Source::Alertmanager(Arc::new(AlertmanagerSource::new(name, set)?))
+            }
+            SourceKind::Webhook(config) => {
+                Source::Webhook(Arc::new(WebhookSource::new(name, config)))
+            }
         })
     }
 
     fn stats(&self) -> SourceStats {
         match self {
             Source::Prometheus(source) => source.stats(),
+            Source::Alertmanager(source) => source.stats(),
+            // It is not asked: it is delivered to.
+            Source::Webhook(_) => SourceStats::default(),
         }
     }
 }
@@ -52,6 +72,8 @@ impl Source {
 #[derive(Debug, Default)]
 pub struct Sources {
     by_name: BTreeMap<String, Source>,
+    /// Deliveries to sources that do not exist.
+    to_nobody: AtomicU64,
 }
 
 impl Sources {
@@ -66,7 +88,10 @@ impl Sources {
             let name = config.name.clone();
             by_name.insert(name, Source::new(config)?);
         }
-        Ok(Sources { by_name })
+        Ok(Sources {
+            by_name,
+            to_nobody: AtomicU64::new(0),
+        })
     }
 
     /// The source of that name.
@@ -81,8 +106,77 @@ impl Sources {
     pub fn prometheus(&self, name: &str) -> Result<&Arc<PrometheusSource>, Reading> {
         match self.get(name) {
             Some(Source::Prometheus(source)) => Ok(source),
+            Some(_) => Err(Reading::error(
+                Reason::SourceUnsuitable,
+                format!("the source {name:?} answers no PromQL: name one of the kind prometheus"),
+            )),
             None => Err(self.unknown(name)),
         }
+    }
+
+    /// Evaluates a signal about alerts as of the tick `asked_at`, whether they are
+    /// asked for or delivered.
+    pub async fn alert(&self, signal: &AlertSignal, asked_at: Timestamp) -> Reading {
+        let name = &signal.source;
+        match self.get(name) {
+            Some(Source::Alertmanager(source)) => source.read(signal, asked_at).await,
+            Some(Source::Webhook(source)) => source.read(signal).await,
+            Some(Source::Prometheus(_)) => Reading::error(
+                Reason::SourceUnsuitable,
+                format!(
+                    "the source {name:?} has no alerts with silences: name one of the kind \
+                     alertmanager or webhook"
+                ),
+            ),
+            None => self.unknown(name),
+        }
+    }
+
+    /// The sources that are delivered to.
+    pub fn webhooks(&self) -> impl Iterator<Item = &Arc<WebhookSource>> {
+        self.by_name.values().filter_map(|source| match source {
+            Source::Webhook(source) => Some(source),
+            Source::Prometheus(_) | Source::Alertmanager(_) => None,
+        })
+    }
+
+    /// From now on what is delivered is stored there.
+    pub fn keep_alerts_in(&self, store: &Arc<dyn AlertStore>) {
+        for webhook in self.webhooks() {
+            webhook.keep_in(store.clone());
+        }
+    }
+
+    fn webhook(&self, name: &str) -> Option<&Arc<WebhookSource>> {
+        match self.get(name) {
+            Some(Source::Webhook(source)) => Some(source),
+            _ => None,
+        }
+    }
+
+    fn delivered_to_nobody(&self) {
+        self.to_nobody.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What became of deliveries since the start, by source name. Those to sources
+    /// that do not exist have the empty name.
+    pub fn deliveries(&self) -> BTreeMap<String, DeliveryStats> {
+        let mut all: BTreeMap<String, DeliveryStats> = self
+            .webhooks()
+            .map(|source| (source.name().to_owned(), source.deliveries()))
+            .collect();
+        if !all.is_empty() {
+            let to_nobody = (
+                Delivery::UnknownSource,
+                self.to_nobody.load(Ordering::Relaxed),
+            );
+            let stats = DeliveryStats {
+                deliveries: BTreeMap::from([to_nobody]),
+                ..DeliveryStats::default()
+            };
+            all.insert(String::new(), stats);
+        }
+        all
     }
 
     fn unknown(&self, name: &str) -> Reading {

@@ -18,6 +18,21 @@ pub struct SourceStats {
     pub latency: Latency,
 }
 
+impl SourceStats {
+    /// Adds those of another client of the same source.
+    pub(super) fn add(&mut self, other: &SourceStats) {
+        for (outcome, count) in &other.requests {
+            *self.requests.entry(outcome.clone()).or_default() += count;
+        }
+        self.shared += other.shared;
+        self.latency.count += other.latency.count;
+        self.latency.sum_seconds += other.latency.sum_seconds;
+        for (own, more) in self.latency.buckets.iter_mut().zip(other.latency.buckets) {
+            *own += more;
+        }
+    }
+}
+
 /// How long the requests took, to the last byte of the answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latency {

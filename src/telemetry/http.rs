@@ -25,8 +25,8 @@ use super::Telemetry;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves until the token is cancelled.
-pub async fn serve(listener: TcpListener, telemetry: Arc<Telemetry>, stop: CancellationToken) {
-    let served = axum::serve(listener, router(telemetry))
+pub async fn serve(listener: TcpListener, pages: Router, stop: CancellationToken) {
+    let served = axum::serve(listener, pages)
         .with_graceful_shutdown(stop.cancelled_owned())
         .await;
     if let Err(error) = served {

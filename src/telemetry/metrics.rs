@@ -102,6 +102,10 @@ metrics! {
         "Questions answered by a request that another policy had sent";
     SOURCE_SECONDS = "defragd_source_request_duration", Some("seconds"), Histogram, ["source"],
         "Time of requests to a source";
+    WEBHOOK_DELIVERIES = "defragd_webhook_deliveries", None, Counter, ["source", "result", "code"],
+        "Deliveries of alerts by what became of them and the status code they were answered with";
+    WEBHOOK_ALERTS = "defragd_webhook_alerts", None, Counter, ["source", "result"],
+        "Alerts of stored deliveries: new, repeated, resolved, or late";
 
     // The process.
     OBJECTS = "defragd_objects", None, Gauge, ["kind"],

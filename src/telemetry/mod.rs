@@ -228,6 +228,9 @@ impl Telemetry {
             counts: self.counts().clone(),
             health: self.health().clone(),
             sources: sources.map(|sources| sources.stats()).unwrap_or_default(),
+            deliveries: sources
+                .map(|sources| sources.deliveries())
+                .unwrap_or_default(),
             process: metrics_process::collector::collect(),
         }
     }

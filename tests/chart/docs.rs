@@ -147,6 +147,26 @@ async fn every_rule_is_documented_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_webhook_adds_its_documented_rules_and_no_other() {
+    let webhook = "config: {sources: [{name: pushed, webhook: {bearerTokenFile: /t}}]}";
+    for values in [webhook, "webhook: {sources: [pushed]}"] {
+        let rendered = objects(&template(values, &[]).await.expect("it renders"));
+        let own: Vec<&Value> = of_kind(&rendered, "Role")
+            .into_iter()
+            .filter(|role| role["metadata"]["name"] == "defragd-alerts")
+            .collect();
+        assert_eq!(own.len(), 1, "{values}");
+        assert_eq!(
+            rules_of(own[0]),
+            documented_rules("## For sources that are delivered to")
+        );
+        let services = of_kind(&rendered, "Service");
+        let names: Vec<&Value> = services.iter().map(|s| &s["metadata"]["name"]).collect();
+        assert_eq!(names, ["defragd-metrics", "defragd-webhook"], "{values}");
+    }
+}
+
+#[tokio::test]
 async fn the_same_rules_hold_in_namespaces_only() {
     let rendered = objects(
         &template("watchNamespaces: [a, b]", &[])

@@ -57,7 +57,10 @@ async fn defragd_accepts_its_rendered_configuration() {
             .unwrap_or_else(|error| panic!("{name}: {error}\n{file}"));
         sources.extend(config.sources.into_iter().map(|source| source.name));
     }
-    assert_eq!(sources, ["plain", "token", "mutual", "main"]);
+    assert_eq!(
+        sources,
+        ["plain", "token", "mutual", "main", "am", "pushed"]
+    );
 }
 
 #[tokio::test]

@@ -116,6 +116,25 @@ const BAD: &[(&str, &str)] = &[
         "config: {sources: [{name: a, prometheus: {url: 'http://h', requestsPerSecond: 0}}]}",
         "/config/sources/0/prometheus/requestsPerSecond",
     ),
+    ("config: {sources: [{name: a, alertmanager: {}}]}", "url"),
+    (
+        "config: {sources: [{name: a, alertmanager: {urls: []}}]}",
+        "/config/sources/0/alertmanager/urls",
+    ),
+    (
+        "config: {sources: [{name: a, webhook: {}}]}",
+        "/config/sources/0/webhook",
+    ),
+    (
+        "config: {sources: [{name: A, webhook: {bearerTokenFile: /t}}]}",
+        "/config/sources/0",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h'}, webhook: {bearerTokenFile: /t}}]}",
+        "/config/sources/0",
+    ),
+    ("webhook: {sources: [A]}", "/webhook/sources/0"),
+    ("webhook: {port: 0}", "/webhook/port"),
     (
         "config: {limits: {runsPerHour: 0}}",
         "/config/limits/runsPerHour",

@@ -74,6 +74,33 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 
+{{/* The names of the sources that are delivered to, one a line. */}}
+{{- define "defragd.webhooks" -}}
+{{- range .Values.config.sources }}
+{{- if .webhook }}
+{{ .name }}
+{{- end }}
+{{- end }}
+{{- range .Values.webhook.sources }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* What is kept of deliveries: a ConfigMap a source, in the release's namespace. */}}
+{{- define "defragd.alertRules" -}}
+# What is to be created has no name yet as far as RBAC goes, so only the rest is bound to it.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames:
+    {{- range (include "defragd.webhooks" . | trim | splitList "\n") }}
+    - defragd-alerts-{{ . }}
+    {{- end }}
+  verbs: [get, update]
+{{- end }}
+
 {{- define "defragd.leaseRules" -}}
 # Who leads. What is to be created has no name yet as far as RBAC goes, so only the rest is bound to it.
 - apiGroups: [coordination.k8s.io]

@@ -197,12 +197,16 @@ pub struct EtcdDefragPolicySpec {
 /// Exactly one source of the signal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.prometheus) != has(self.probe)")
-    .message("exactly one signal is needed: prometheus or probe"))]
+#[x_kube(validation = Rule::new(
+        "[has(self.prometheus), has(self.alert), has(self.probe)].filter(x, x).size() == 1"
+    ).message("exactly one signal is needed: prometheus, alert or probe"))]
 pub struct SignalSpec {
     /// A PromQL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<PrometheusSignalSpec>,
+    /// An alert of an Alertmanager, asked for or pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert: Option<AlertSignalSpec>,
     /// etcd's own numbers; no metrics stack is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeSpec>,
@@ -234,6 +238,34 @@ pub struct PrometheusSignalSpec {
     /// How several series become one verdict. Absent: there must be only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduce: Option<ReduceSpec>,
+}
+
+/// Alerts of a source that the administrator configured: the signal fires while
+/// one of them is active.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AlertSignalSpec {
+    /// The name of a source in defragd's own configuration.
+    #[schemars(length(min = 1, max = 253))]
+    pub source: String,
+    /// Conditions on an alert's labels in Alertmanager's syntax, such as
+    /// `alertname="etcdFragmented"`. All have to hold.
+    #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 1024)))]
+    pub matchers: Vec<String>,
+    /// Suppressed alerts that fire all the same. Absent: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
+    pub include: Vec<SuppressedSpec>,
+}
+
+/// What keeps Alertmanager from telling people of an alert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum SuppressedSpec {
+    /// A silence, or a mute time of a route.
+    Silenced,
+    /// Another alert.
+    Inhibited,
 }
 
 /// etcd's own Status: the signal fires when the rule asks for a member.

@@ -6,9 +6,11 @@ use super::check::{Check, Span, days};
 use super::run::{positive, rule, template};
 use super::{FieldError, Place, quoted};
 use crate::api::policy::{
-    BackoffSpec, EmergencySpec, EtcdDefragPolicy, EtcdDefragPolicySpec, FallbackSpec,
-    HistoryLimitSpec, OnSilenceSpec, PrometheusSignalSpec, SignalSpec, WindowSpec,
+    AlertSignalSpec, BackoffSpec, EmergencySpec, EtcdDefragPolicy, EtcdDefragPolicySpec,
+    FallbackSpec, HistoryLimitSpec, OnSilenceSpec, PrometheusSignalSpec, SignalSpec,
+    SuppressedSpec, WindowSpec,
 };
+use crate::core::alert::{AlertSignal, MAX_MATCHERS, Matcher, Matchers};
 use crate::core::decide::{
     Backoff, DEFAULT_BACKOFF_MAX, DEFAULT_COOLDOWN, DEFAULT_INTERVAL, Emergency, Fallback,
     HistoryLimit, OnSilence, Policy,
@@ -156,27 +158,40 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
 
 /// When something is wrong the value returned does not matter: the check fails.
 fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal {
-    let SignalSpec { prometheus, probe } = spec;
-    match (prometheus, probe) {
-        (Some(_), Some(_)) => check.fail(
+    let SignalSpec {
+        prometheus,
+        alert,
+        probe,
+    } = spec;
+    let given = [
+        ("prometheus", prometheus.is_some()),
+        ("alert", alert.is_some()),
+        ("probe", probe.is_some()),
+    ];
+    let names: Vec<&str> = (given.iter())
+        .filter_map(|(name, given)| given.then_some(*name))
+        .collect();
+    match names[..] {
+        [_] => {}
+        [] => check.fail(
             "spec.signal",
             "",
-            "prometheus and probe exclude one another",
-            "give exactly one; a probe beside prometheus goes into spec.fallback",
+            "the signal is missing",
+            "give prometheus, alert or probe",
         ),
-        (None, None) => {
-            check.fail(
-                "spec.signal",
-                "",
-                "the signal is missing",
-                "give prometheus or probe",
-            );
-        }
-        _ => {}
+        _ => check.fail(
+            "spec.signal",
+            "",
+            format_args!("{} exclude one another", names.join(" and ")),
+            "give exactly one; a probe beside another goes into spec.fallback",
+        ),
     }
+    let nothing = || Signal::Probe(Rule::default());
     if let Some(prometheus) = prometheus {
-        return prometheus_of(check, prometheus)
-            .map_or_else(|| Signal::Probe(Rule::default()), Signal::Prometheus);
+        return prometheus_of(check, prometheus).map_or_else(nothing, Signal::Prometheus);
+    }
+    if let Some(alert) = alert {
+        return alert_of(check, alert).map_or_else(nothing, Signal::Alert);
     }
     if probe.is_some() && has_fallback {
         check.fail(
@@ -191,6 +206,62 @@ fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal
         "spec.signal.probe.rule",
         probe.as_ref().and_then(|p| p.rule.as_ref()),
     ))
+}
+
+fn alert_of(check: &mut Check, spec: &AlertSignalSpec) -> Option<AlertSignal> {
+    const PATH: &str = "spec.signal.alert";
+    let AlertSignalSpec {
+        source,
+        matchers,
+        include,
+    } = spec;
+    if source.trim().is_empty() {
+        check.fail(
+            format!("{PATH}.source"),
+            quoted(source),
+            "names no source",
+            "write the name of one of the sources in defragd's configuration",
+        );
+    }
+    let path = format!("{PATH}.matchers");
+    if matchers.len() > MAX_MATCHERS {
+        let problem = format!(
+            "has {} entries, at most {MAX_MATCHERS} are read",
+            matchers.len()
+        );
+        check.fail(&path, "", problem, "remove some");
+        return None;
+    }
+    let mut parsed = Vec::with_capacity(matchers.len());
+    for (index, text) in matchers.iter().enumerate() {
+        match Matcher::parse(text) {
+            Ok(matcher) => parsed.push(matcher),
+            Err(error) => check.said(
+                format!("{path}[{index}]"),
+                text,
+                &error,
+                "correct the matcher",
+            ),
+        }
+    }
+    if parsed.len() < matchers.len() {
+        return None;
+    }
+    let parsed = Matchers::new(parsed);
+    if parsed.match_nothing_in_particular() {
+        check.fail(
+            &path,
+            "",
+            "match every alert, also those about something else",
+            "add one that names the alert, such as alertname=\"etcdFragmented\"",
+        );
+    }
+    Some(AlertSignal {
+        source: source.clone(),
+        matchers: parsed,
+        silenced: include.contains(&SuppressedSpec::Silenced),
+        inhibited: include.contains(&SuppressedSpec::Inhibited),
+    })
 }
 
 fn prometheus_of(check: &mut Check, spec: &PrometheusSignalSpec) -> Option<PrometheusSignal> {

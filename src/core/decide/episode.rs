@@ -122,13 +122,18 @@ pub(super) fn advance(
                 .evidence_at
                 .is_none_or(|at| now.duration_since(at) > tolerance);
             match (state.firing_since, state.gap_since) {
+                // The source itself says that it fired meanwhile.
+                (Some(_), Some(gap))
+                    if !lost
+                        && reading.firing_since <= Some(gap)
+                        && reading.firing_since.is_some() => {}
                 (Some(since), Some(gap)) if !lost => {
                     // The time without evidence does not count.
                     let shifted = since.checked_add(now.duration_since(gap)).unwrap_or(now);
                     state.firing_since = Some(shifted.min(now));
                 }
                 (Some(_), None) if !lost => {}
-                _ => state.firing_since = Some(now),
+                _ => state.firing_since = Some(begin(state, reading, now)),
             }
             state.gap_since = None;
             // Refreshed coarsely, so that an idle status is not written each time.
@@ -151,6 +156,17 @@ pub(super) fn advance(
             }
         }
     }
+}
+
+/// When a new episode begins: as early as the source says, but not before the end
+/// of the last run, which ended all that was before it.
+fn begin(state: &ClusterState, reading: &Reading, now: Timestamp) -> Timestamp {
+    let ended = state.last_run.as_ref().map(|last| last.finished_at);
+    reading
+        .firing_since
+        .max(ended.filter(|_| reading.firing_since.is_some()))
+        .unwrap_or(now)
+        .min(now)
 }
 
 fn too_old(state: &ClusterState, reading: &Reading) -> bool {

@@ -12,12 +12,14 @@
 //! | [`store`] | statuses and finalizers, written so that a late replica cannot |
 //! | [`unreadable`] | runs that nobody can work on |
 //! | [`follow`], [`clusters`], [`resolve`] | how a cluster is reached: by a target's endpoints, by pods, by other operators' objects |
+//! | [`alerts`] | alerts that were delivered |
 //! | [`secrets`], [`events`] | credentials, and what people are told |
 //! | [`host`] | all of that as the engine's [`Host`](crate::engine::Host) |
 //!
 //! Every replica watches and is ready; only the leader runs the engine. A leader
 //! that cannot renew its lease ends the engine, keeps its watches and stands by.
 
+mod alerts;
 mod api;
 mod cache;
 mod clusters;
@@ -43,6 +45,7 @@ use std::time::Duration;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use self::alerts::ConfigMapAlerts;
 pub use self::api::ClientError;
 use self::clusters::Clusters;
 use self::events::Events;
@@ -57,6 +60,7 @@ use crate::engine;
 use crate::hosts::config::Config;
 use crate::signals::Sources;
 use crate::signals::http::SourceError;
+use crate::signals::webhook::{self, AlertStore};
 use crate::telemetry::{Telemetry, http};
 
 /// The Lease by which replicas elect a leader.
@@ -80,6 +84,10 @@ pub enum ControllerError {
     Client(#[from] ClientError),
     #[error("sources: {0}")]
     Sources(#[from] SourceError),
+    #[error(
+        "the source {source_name:?} takes deliveries, and nothing listens for them: start with --listen"
+    )]
+    NobodyListens { source_name: String },
     #[error("unable to listen at {address}: {source}; choose another --listen")]
     Listen {
         address: SocketAddr,
@@ -113,11 +121,20 @@ pub async fn run(
     let _guard = stop.clone().drop_guard();
     let telemetry = Arc::new(Telemetry::new(sources.clone()));
     telemetry.leader(false);
+    let replica = Replica::of_environment(&client);
+    if let Some(webhook) = sources.webhooks().next() {
+        if options.listen.is_none() {
+            let source_name = webhook.name().to_owned();
+            return Err(ControllerError::NobodyListens { source_name });
+        }
+        let alerts = ConfigMapAlerts::new(client.clone(), &replica.namespace, telemetry.clone());
+        sources.keep_alerts_in(&(Arc::new(alerts) as Arc<dyn AlertStore>));
+    }
     if let Some(address) = options.listen {
-        serve(address, telemetry.clone(), stop.clone()).await?;
+        let pages = http::router(telemetry.clone()).merge(webhook::router(sources.clone()));
+        serve(address, pages, stop.clone()).await?;
     }
 
-    let replica = Replica::of_environment(&client);
     let leadership = Arc::new(Leadership::default());
     let host = Arc::new(KubernetesHost::new(
         Store::new(client.clone(), leadership.clone(), telemetry.clone()),
@@ -193,7 +210,7 @@ impl Replica {
 
 async fn serve(
     address: SocketAddr,
-    telemetry: Arc<Telemetry>,
+    pages: axum::Router,
     stop: CancellationToken,
 ) -> Result<(), ControllerError> {
     let failed = |source| ControllerError::Listen { address, source };
@@ -202,7 +219,7 @@ async fn serve(
         .map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
-    tokio::spawn(http::serve(listener, telemetry, stop));
+    tokio::spawn(http::serve(listener, pages, stop));
     Ok(())
 }
 

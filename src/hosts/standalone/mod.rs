@@ -7,10 +7,12 @@
 //! | `stored`, `store` | what stands in a state file; the state folder |
 //! | `align` | what a document's change means for what is stored; pure |
 //! | `sync` | carries that out |
+//! | `alerts` | alerts that were delivered |
 //! | `host`, `create` | the engine's view of all this; the runs that policies make |
 //! | `checked` | from stored objects to the engine's types |
 //! | `inventory` | what `defragd status` shows |
 
+mod alerts;
 mod align;
 mod checked;
 mod create;
@@ -37,12 +39,14 @@ pub use inventory::{Inventory, Item, inventory};
 pub use store::StateError;
 pub use stored::Kind;
 
+use self::alerts::FileAlerts;
 use self::objects::{Folder, SETTLE, Snapshot};
 use self::store::Store;
 use crate::engine::{self, Engine};
 use crate::hosts::config::Config;
 use crate::signals::Sources;
 use crate::signals::http::SourceError;
+use crate::signals::webhook::{self, AlertStore};
 use crate::telemetry::{Telemetry, http};
 
 /// How often the folder is read when nobody tells of a change: not every file
@@ -68,6 +72,10 @@ pub enum HostStartError {
     },
     #[error("a source cannot be used: {0}")]
     Source(#[from] SourceError),
+    #[error(
+        "the source {source_name:?} takes deliveries, and nothing listens for them: start with --listen"
+    )]
+    NobodyListens { source_name: String },
     #[error(
         "unable to listen on {address}: {source}; give an address of this machine and a free port"
     )]
@@ -113,6 +121,10 @@ pub async fn run(
     // However this function ends, what it has begun ends with it.
     let _guard = stop.clone().drop_guard();
     let telemetry = Arc::new(Telemetry::new(sources.clone()));
+    if let (None, Some(webhook)) = (listen, sources.webhooks().next()) {
+        let source_name = webhook.name().to_owned();
+        return Err(HostStartError::NobodyListens { source_name });
+    }
     let serving = match listen {
         Some(address) => {
             let failed = |source| HostStartError::Listen { address, source };
@@ -121,15 +133,23 @@ pub async fn run(
                 .map_err(failed)?;
             let address = listener.local_addr().map_err(failed)?;
             tracing::info!(%address, "serving /metrics, /healthz and /readyz");
-            Some(tokio::spawn(http::serve(
-                listener,
-                telemetry.clone(),
-                stop.clone(),
-            )))
+            let pages = http::router(telemetry.clone()).merge(webhook::router(sources.clone()));
+            Some(tokio::spawn(http::serve(listener, pages, stop.clone())))
         }
         None => None,
     };
-    let (store, loaded) = blocking(move || Store::open(&state)).await??;
+    let takes_deliveries = sources.webhooks().next().is_some();
+    let (store, loaded, alerts) = blocking(move || {
+        let (store, loaded) = Store::open(&state)?;
+        let alerts = takes_deliveries
+            .then(|| FileAlerts::open(&state))
+            .transpose()?;
+        Ok::<_, StateError>((store, loaded, alerts))
+    })
+    .await??;
+    if let Some(alerts) = alerts {
+        sources.keep_alerts_in(&(Arc::new(alerts) as Arc<dyn AlertStore>));
+    }
     // Whoever holds the state's lock acts.
     telemetry.leader(true);
     for error in loaded.unusable.values() {

@@ -265,7 +265,7 @@ fn write_json(path: &Path, label: &str, content: &impl Serialize) -> Result<(), 
     })
 }
 
-fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(UNFINISHED)
@@ -283,7 +283,7 @@ fn sync_parent(path: &Path) -> std::io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-fn clear_unfinished(folder: &Path) -> std::io::Result<()> {
+pub(super) fn clear_unfinished(folder: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path

@@ -17,6 +17,7 @@ use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName};
 use serde::Deserialize;
 
+pub(in crate::signals) use self::credentials::ready as credentials;
 pub use self::credentials::{BasicAuthSpec, Credentials, Username};
 pub use self::oauth2::{OAuth2Config, OAuth2Spec};
 pub use self::params::{ParamSpec, Params};
@@ -222,7 +223,7 @@ impl HttpSpec {
 }
 
 /// A field and what is wrong with it.
-type FieldProblem = (&'static str, String);
+pub(in crate::signals) type FieldProblem = (&'static str, String);
 
 fn check_path(field: &'static str, path: &Path) -> Result<(), FieldProblem> {
     if path.as_os_str().is_empty() {
@@ -244,7 +245,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
         })
 }
 
-fn parse_size(size: &Size) -> Result<u64, String> {
+pub(in crate::signals) fn parse_size(size: &Size) -> Result<u64, String> {
     let bytes = match size {
         Size::Bytes(bytes) => *bytes,
         Size::Quantity(text) => Quantity::parse(text)

@@ -40,6 +40,7 @@ use self::oauth2::Tokens;
 use self::progress::{Progress, Stage};
 pub(super) use self::received::{Received, is_html, looks_like_json, start_of};
 use self::received::{http_date, receive};
+pub(super) use self::secret::read as read_secret;
 use self::tls::ClientCache;
 pub use self::tls::SourceError;
 use super::failure::Failure;
@@ -187,7 +188,6 @@ impl Client {
 
     /// Gets `path` below the source's URL, within the source's time limit in all.
     /// `path` has no slash at its start; `query` is escaped.
-    #[expect(dead_code, reason = "for sources that are asked by GET alone")]
     pub(super) async fn get(&self, path: &str, query: &[(&str, &str)]) -> Asked {
         self.ask(&[Get { path, query }]).await
     }

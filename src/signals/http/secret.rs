@@ -61,7 +61,7 @@ fn unusable(file: &Path, what: &str) -> Failure {
 }
 
 /// The text of a file without the white space around it.
-pub(super) async fn read(file: &Path) -> Result<String, Failure> {
+pub(in crate::signals) async fn read(file: &Path) -> Result<String, Failure> {
     let fail = |problem: String| {
         Failure::new(
             Reason::AuthFailed,

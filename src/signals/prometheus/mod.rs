@@ -11,7 +11,6 @@
 
 mod answer;
 mod query;
-mod share;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +20,10 @@ use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
 use self::query::Query;
-use self::share::Shared;
 use super::failure::Failure;
 use super::http::config::HttpConfig;
 use super::http::{Asked, Client, SourceError};
+use super::share::Shared;
 use super::stats::SourceStats;
 use crate::core::reason::Reason;
 use crate::core::signal::{

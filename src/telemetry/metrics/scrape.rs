@@ -14,6 +14,7 @@ use super::encode::{Done, Histogram, Metric, Value, Writer};
 use super::*;
 use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
 use crate::core::signal::SignalState;
+use crate::signals::webhook::DeliveryStats;
 use crate::signals::{LATENCY_BUCKETS, SourceStats};
 use crate::telemetry::counts::Counts;
 use crate::telemetry::health::Health;
@@ -42,6 +43,8 @@ pub(in crate::telemetry) struct Scrape {
     pub(in crate::telemetry) counts: Counts,
     pub(in crate::telemetry) health: Health,
     pub(in crate::telemetry) sources: BTreeMap<String, SourceStats>,
+    /// By source; those for sources that do not exist have no name.
+    pub(in crate::telemetry) deliveries: BTreeMap<String, DeliveryStats>,
     pub(in crate::telemetry) process: Process,
 }
 
@@ -66,6 +69,7 @@ impl Collector for Scrape {
         self.unfinished(&mut out)?;
         self.runs(&mut out)?;
         self.sources(&mut out)?;
+        self.deliveries(&mut out)?;
         self.engine(&mut out)?;
         self.api(&mut out)?;
         self.process(&mut out)
@@ -272,6 +276,31 @@ impl Scrape {
             histograms
                 .iter()
                 .map(|(source, histogram)| ([("source", *source)], Value::Histogram(histogram))),
+        )
+    }
+
+    fn deliveries(&self, out: &mut Writer<'_, '_>) -> Done {
+        out.metric(
+            &WEBHOOK_DELIVERIES,
+            self.deliveries.iter().flat_map(|(source, stats)| {
+                stats.deliveries.iter().map(move |(result, count)| {
+                    let labels = [
+                        text(("source", source)),
+                        ("result", Cow::from(result.as_str())),
+                        ("code", Cow::from(result.code().to_string())),
+                    ];
+                    (labels, Value::Counter(*count))
+                })
+            }),
+        )?;
+        out.metric(
+            &WEBHOOK_ALERTS,
+            self.deliveries.iter().flat_map(|(source, stats)| {
+                stats.alerts.iter().map(move |(result, count)| {
+                    let labels = [("source", source.as_str()), ("result", *result)];
+                    (labels, Value::Counter(*count))
+                })
+            }),
         )
     }
 

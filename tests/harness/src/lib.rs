@@ -1,4 +1,4 @@
-//! Real etcd, Prometheus and Kubernetes API servers for defragd's tests, demo and benchmark.
+//! Real etcd, Prometheus, Alertmanager and Kubernetes API servers for defragd's tests, demo and benchmark.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), defragd_harness::Error> {
@@ -37,6 +37,7 @@
 //! Which binaries are started is not known here: `tests/servers/provision` pins the versions,
 //! makes them when they are missing, and says where they are ([`servers`]).
 
+pub mod alertmanager;
 pub mod controller;
 mod daemon;
 pub mod defragd;
@@ -54,6 +55,7 @@ mod status;
 pub mod tls;
 mod wait;
 
+pub use alertmanager::{Alertmanager, AlertmanagerServer};
 pub use controller::{Controller, RunningController};
 pub use defragd::Defragd;
 pub use error::Error;

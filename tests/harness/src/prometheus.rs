@@ -30,6 +30,7 @@ pub struct Prometheus {
     binary: Option<PathBuf>,
     jobs: Vec<Value>,
     rules: Vec<PathBuf>,
+    alertmanagers: Vec<String>,
     basic_auth: Option<(String, String)>,
     tls: bool,
     args: Vec<OsString>,
@@ -50,6 +51,7 @@ impl Prometheus {
             binary: None,
             jobs: Vec::new(),
             rules: Vec::new(),
+            alertmanagers: Vec::new(),
             basic_auth: None,
             tls: false,
             args: Vec::new(),
@@ -126,6 +128,14 @@ impl Prometheus {
         self
     }
 
+    /// Tells these `host:port` of its alerts.
+    #[must_use]
+    pub fn alertmanagers<S: Into<String>>(mut self, targets: impl IntoIterator<Item = S>) -> Self {
+        self.alertmanagers
+            .extend(targets.into_iter().map(Into::into));
+        self
+    }
+
     /// More flags.
     #[must_use]
     pub fn extra_args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -166,6 +176,7 @@ impl Prometheus {
             &json!({
                 "global": { "evaluation_interval": "1s" },
                 "rule_files": self.rules,
+                "alerting": { "alertmanagers": [{ "static_configs": [{ "targets": self.alertmanagers }] }] },
                 "scrape_configs": self.jobs,
             }),
         )?;

@@ -109,6 +109,14 @@ pub async fn kubernetes(binary: &str) -> Result<PathBuf, Error> {
     Ok(folder("kubernetes-1.34").await?.join(binary))
 }
 
+/// The folder of `alertmanager` 0.28 and its `amtool`, made first when they are missing.
+///
+/// # Errors
+/// [`Error::Provision`] with what the provision script said.
+pub async fn alertmanager() -> Result<PathBuf, Error> {
+    folder("alertmanager-0.28").await
+}
+
 /// The `helm` binary of version 3, made first when it is missing.
 ///
 /// # Errors

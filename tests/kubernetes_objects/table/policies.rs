@@ -1,7 +1,7 @@
 //! Manifests of policies.
 
 use super::Verdict::{Bad, Good, LintOnly};
-use super::{QUERY, Row, SPAN, TIME};
+use super::{MATCHER, QUERY, Row, SPAN, TIME};
 
 /// For `clusterRef: {name: a}` and the signal `probe: {}`, which a spec may replace.
 pub(crate) const POLICIES: &[Row] = &[
@@ -42,6 +42,36 @@ pub(crate) const POLICIES: &[Row] = &[
         "own-api",
         "{clusterRef: {apiVersion: defragd.dev/v1alpha1, kind: EtcdTarget, name: a}}",
         Good,
+    ),
+    (
+        "alert",
+        "{signal: {alert: {source: am, matchers: ['alertname=\"a\"', 'severity=~\"b|c\"'], include: [Silenced, Inhibited]}}}",
+        Good,
+    ),
+    (
+        "alert-and-probe",
+        "{signal: {probe: {}, alert: {source: am, matchers: ['alertname=a']}}}",
+        Bad("exactly one signal is needed"),
+    ),
+    (
+        "no-matchers",
+        "{signal: {alert: {source: am, matchers: []}}}",
+        Bad("should have at least 1 items"),
+    ),
+    (
+        "no-matcher",
+        "{signal: {alert: {source: am, matchers: ['alertname']}}}",
+        LintOnly(MATCHER),
+    ),
+    (
+        "any-alert",
+        "{signal: {alert: {source: am, matchers: ['severity!=critical']}}}",
+        LintOnly(MATCHER),
+    ),
+    (
+        "include-more",
+        "{signal: {alert: {source: am, matchers: ['alertname=a'], include: [Muted]}}}",
+        Bad("Unsupported value"),
     ),
     (
         "no-signal",

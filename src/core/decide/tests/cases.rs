@@ -441,3 +441,55 @@ fn an_emergency_alone_starts_nothing() {
     w.emergency = Some("NOSPACE".into());
     assert_eq!(w.eval(quiet()), Reason::SignalNotFiring);
 }
+
+/// A firing alert as of a moment: since when by its own word, last said when.
+fn alert(since: i64, said: i64) -> Reading {
+    Reading {
+        firing_since: Some(t(since)),
+        sampled_at: Some(t(said)),
+        ..firing()
+    }
+}
+
+#[test]
+fn an_alert_counts_since_it_started_by_its_own_word() {
+    let mut world = World::new(policy());
+    world.pass(100);
+    assert_eq!(world.eval(alert(70, 100)), Reason::HoldingFor);
+    assert_eq!(world.state.firing_since, Some(t(70)));
+    assert_eq!(world.pass(30).eval(alert(70, 130)), Reason::RunCreated);
+    let mut world = World::new(policy());
+    world.pass(100);
+    assert_eq!(world.eval(alert(0, 100)), Reason::RunCreated, "long enough");
+}
+
+#[test]
+fn s37_an_alert_from_before_the_end_of_a_run_counts_once_it_is_said_again() {
+    let mut world = World::new(Policy {
+        cooldown: secs(1),
+        ..policy()
+    });
+    world.pass(100);
+    assert_eq!(world.eval(alert(0, 100)), Reason::RunCreated);
+    world.pass(50).finish(500 * MIB);
+    assert_eq!(world.pass(10).eval(alert(0, 140)), Reason::SampleTooOld);
+    // Said again: it counts from the end of the run, not from its start.
+    assert_eq!(world.pass(10).eval(alert(0, 170)), Reason::HoldingFor);
+    assert_eq!(world.state.firing_since, Some(t(150)));
+    assert_eq!(world.pass(40).eval(alert(0, 200)), Reason::RunCreated);
+    assert_eq!(world.names().len(), 2);
+}
+
+#[test]
+fn an_alert_that_went_on_while_its_source_was_away_loses_no_time() {
+    let mut world = World::new(policy());
+    world.pass(100);
+    assert_eq!(world.eval(alert(90, 100)), Reason::HoldingFor);
+    assert_eq!(world.pass(10).eval(down()), Reason::SourceUnavailable);
+    assert_eq!(world.pass(10).eval(alert(90, 120)), Reason::HoldingFor);
+    assert_eq!(world.state.firing_since, Some(t(90)));
+    // One that began meanwhile is another one.
+    world.pass(10).eval(down());
+    world.pass(10).eval(alert(135, 140));
+    assert_eq!(world.state.firing_since, Some(t(100)));
+}

@@ -38,7 +38,7 @@ pub enum Username {
 }
 
 /// The credentials, or the field and what is wrong with it.
-pub(super) fn ready(
+pub(in crate::signals) fn ready(
     basic: Option<BasicAuthSpec>,
     token_file: Option<PathBuf>,
     oauth2: Option<OAuth2Spec>,

@@ -1,0 +1,165 @@
+//! `POST /api/v1/alerts/{source}`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use futures::StreamExt;
+use tokio::sync::Semaphore;
+
+use super::counts::Delivery;
+use super::guard::permits;
+use super::message::{self, Refusal};
+use super::{NotKept, WebhookSource};
+use crate::core::alert::InboxError;
+use crate::signals::Sources;
+
+/// How long a delivery may take until it is stored.
+const LIMIT: Duration = Duration::from_secs(15);
+/// Deliveries that are read at the same time; others wait for their turn.
+const AT_ONCE: usize = 8;
+/// Bytes that are read of what is too large, and thrown away: who is still writing
+/// when the connection closes does not see the answer, and would try again.
+const DRAINED: usize = 16 << 20;
+
+/// The one page; none where no source takes deliveries.
+pub fn router(sources: Arc<Sources>) -> Router {
+    if sources.webhooks().next().is_none() {
+        return Router::new();
+    }
+    Router::new()
+        .route("/api/v1/alerts/{source}", post(receive))
+        .with_state(Door {
+            sources,
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+        })
+}
+
+#[derive(Clone)]
+struct Door {
+    sources: Arc<Sources>,
+    turns: Arc<Semaphore>,
+}
+
+async fn receive(
+    State(door): State<Door>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let Some(source) = door.sources.webhook(&name) else {
+        door.sources.delivered_to_nobody();
+        let words = "no source of that name takes deliveries".to_owned();
+        return answer(Delivery::UnknownSource, words);
+    };
+    let taken = tokio::time::timeout(LIMIT, take(source, &door.turns, &headers, body)).await;
+    let (delivery, words) = match taken {
+        Ok(Ok(())) => (Delivery::Stored, String::new()),
+        Ok(Err(refusal)) => refusal,
+        Err(_) => (
+            Delivery::Incomplete,
+            format!("the delivery was not complete within {LIMIT:?}"),
+        ),
+    };
+    source.counts.delivery(delivery);
+    if delivery == Delivery::Stored {
+        tracing::debug!(source = source.name(), "alerts were delivered");
+    } else {
+        tracing::warn!(
+            source = source.name(),
+            result = delivery.as_str(),
+            "a delivery of alerts is refused: {words}"
+        );
+    }
+    answer(delivery, words)
+}
+
+fn answer(delivery: Delivery, words: String) -> Response {
+    let code = StatusCode::from_u16(delivery.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = if words.is_empty() {
+        words
+    } else {
+        format!("{words}\n")
+    };
+    let mut response = (code, body).into_response();
+    if delivery == Delivery::Unauthorized {
+        let schemes = header::HeaderValue::from_static("Bearer, Basic realm=\"defragd\"");
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, schemes);
+    }
+    response
+}
+
+async fn take(
+    source: &WebhookSource,
+    turns: &Semaphore,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(), Refusal> {
+    let shown = headers.get(header::AUTHORIZATION).map(|v| v.as_bytes());
+    match permits(&source.config.credentials, shown).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let words = "the credentials are missing or wrong".to_owned();
+            return Err((Delivery::Unauthorized, words));
+        }
+        Err(failure) => {
+            // The path of a file is nothing for a stranger.
+            tracing::error!(source = source.name(), "{}", failure.message);
+            return Err((
+                Delivery::NoSecret,
+                "the credentials cannot be checked".to_owned(),
+            ));
+        }
+    }
+    let _turn = turns
+        .acquire()
+        .await
+        .map_err(|_| (Delivery::NotStored, "no turn".to_owned()))?;
+    let body = read(body, source.config.max_body).await?;
+    let delivery = message::read(&body)?;
+    drop(body);
+    let outcomes = source.deliver(&delivery).await.map_err(|error| {
+        let kind = match &error {
+            NotKept::Inbox(InboxError::Full) => Delivery::Full,
+            NotKept::Inbox(_) => Delivery::Malformed,
+            NotKept::NotReady | NotKept::Store(_) => Delivery::NotStored,
+        };
+        (kind, error.to_string())
+    })?;
+    source.counts.alerts(&outcomes);
+    Ok(())
+}
+
+async fn read(body: Body, limit: usize) -> Result<Vec<u8>, Refusal> {
+    let mut whole = Vec::new();
+    let mut seen = 0_usize;
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| {
+            (
+                Delivery::Incomplete,
+                format!("the delivery broke off: {error}"),
+            )
+        })?;
+        seen = seen.saturating_add(chunk.len());
+        if seen <= limit {
+            whole.extend_from_slice(&chunk);
+        } else if seen > DRAINED.max(limit) {
+            break;
+        }
+    }
+    if seen > limit {
+        let words = format!(
+            "the message is longer than {limit} bytes: raise maxBodyBytes, or group fewer alerts"
+        );
+        return Err((Delivery::TooLarge, words));
+    }
+    Ok(whole)
+}

@@ -1,0 +1,163 @@
+//! Alertmanager is asked.
+
+use defragd_harness::{Alertmanager, Error, eventually};
+use serde_json::json;
+
+use crate::support::{
+    ALERT, WAIT, after_polls, alert, asks, defragd, fragmented, objects, one_is_complete, said,
+    source, until,
+};
+
+/// T78, T79: no alert, an alert about something else, a silence and an inhibition start nothing; the
+/// silence's author is told. With its end the alert counts since it began.
+#[tokio::test]
+async fn t79_silenced_and_inhibited_alerts_start_nothing() -> Result<(), Error> {
+    let inhibits = json!({
+        "route": { "receiver": "nobody" },
+        "receivers": [{ "name": "nobody" }],
+        "inhibit_rules": [{
+            "source_matchers": ["alertname=\"upgrade\""],
+            "target_matchers": ["severity=\"warning\""],
+        }],
+    });
+    let (cluster, am) = tokio::try_join!(
+        fragmented(),
+        Alertmanager::default().config(inhibits).start()
+    )?;
+    let defragd = defragd()?;
+    defragd.configure(&json!({ "sources": [source(&[&am])] }))?;
+    defragd.put(
+        "objects.yaml",
+        &objects(&cluster, &asks("am"), json!({ "for": "10m" })),
+    )?;
+    am.post(&alert(3600, json!({ "alertname": "other" })))
+        .await?;
+    defragd.start().await?;
+    let status = until(&defragd, "an answer", |s| said(s).0 == "NotFiring").await?;
+    assert!(
+        said(&status).1.contains("no alert matches"),
+        "{:?}",
+        said(&status)
+    );
+
+    let id = am
+        .silence(&format!("alertname={ALERT}"), "ops", "while we upgrade")
+        .await?;
+    am.post(&alert(3600, json!({}))).await?;
+    let silenced = until(&defragd, "the silence", |s| said(s).1.contains("silenced")).await?;
+    let (state, message) = said(&silenced);
+    assert_eq!(state, "NotFiring");
+    assert!(
+        message.contains(&format!("silenced by {id} until "))
+            && message.contains(", by ops (while we upgrade)"),
+        "{message}"
+    );
+    assert_eq!(silenced.decision("p"), "SignalNotFiring");
+    assert_eq!(after_polls(&defragd, 6.0).await?.runs().len(), 0);
+
+    am.post(&alert(10, json!({ "alertname": "upgrade" })))
+        .await?;
+    am.unsilence(&id).await?;
+    until(&defragd, "the inhibition", |s| {
+        said(s).1.contains("inhibited by the alert ")
+    })
+    .await?;
+    assert_eq!(after_polls(&defragd, 3.0).await?.runs().len(), 0);
+
+    // Asked for, it counts, and has for an hour: longer than `for`.
+    let mut signal = asks("am");
+    signal["alert"]["include"] = json!(["Inhibited"]);
+    defragd.put(
+        "objects.yaml",
+        &objects(&cluster, &signal, json!({ "for": "10m", "cooldown": "1h" })),
+    )?;
+    let done = until(&defragd, "the run", one_is_complete).await?;
+    assert_eq!(done.policy("p")["signal"]["state"], "Firing");
+    assert_eq!(cluster.defragmentations().await?, [1.0]);
+
+    // S37: still active, but nobody has said so since the run ended.
+    defragd.put(
+        "objects.yaml",
+        &objects(&cluster, &signal, json!({ "for": "10m", "cooldown": "1s" })),
+    )?;
+    until(&defragd, "the age of the alert", |s| {
+        s.decision("p") == "SampleTooOld"
+    })
+    .await?;
+    am.post(&alert(3600, json!({}))).await?;
+    let holding = until(&defragd, "the alert to count again", |s| {
+        s.decision("p") == "HoldingFor"
+    })
+    .await?;
+    let run_ended = &holding.policy("p")["lastRun"]["finishedAt"];
+    assert_eq!(
+        &holding.policy("p")["firingSince"],
+        run_ended,
+        "not before the end of the run"
+    );
+    assert_eq!(holding.runs().len(), 1);
+    Ok(())
+}
+
+/// No answer is an error and never the end of an alert; of a set, one that answers is enough.
+#[tokio::test]
+async fn a_set_answers_as_long_as_one_of_it_does() -> Result<(), Error> {
+    let first = Alertmanager::default().clustered().start().await?;
+    let (second, cluster) =
+        tokio::try_join!(Alertmanager::default().joins(&first).start(), fragmented())?;
+    let defragd = defragd()?;
+    defragd.configure(&json!({ "sources": [source(&[&first, &second])] }))?;
+    defragd.put(
+        "objects.yaml",
+        &objects(&cluster, &asks("am"), json!({ "for": "30d" })),
+    )?;
+    // Only one of them has heard of each: the set knows both.
+    first.post(&alert(60, json!({ "instance": "a" }))).await?;
+    second.post(&alert(30, json!({ "instance": "b" }))).await?;
+    defragd.start().await?;
+    until(&defragd, "both alerts", |s| {
+        said(s).1.contains("2 alerts are active")
+    })
+    .await?;
+
+    // A silence spreads through the set.
+    let id = second.silence("instance=a", "ops", "seen").await?;
+    until(&defragd, "the silence", |s| {
+        said(s).1.contains("1 more are suppressed")
+    })
+    .await?;
+    second.unsilence(&id).await?;
+
+    first.pause()?;
+    let status = until(&defragd, "one that does not answer", |s| {
+        said(s).1.contains("1 of 2 Alertmanagers gave no answer")
+            || s.policy("p")["signal"]["value"] == "1"
+    })
+    .await?;
+    assert_eq!(said(&status).0, "Firing");
+    let since = status.policy("p")["firingSince"].clone();
+    second.stop().await?;
+    let failing = until(&defragd, "an error", |s| said(s).0 == "Error").await?;
+    assert!(
+        said(&failing).1.contains("none of 2 Alertmanagers answers"),
+        "{:?}",
+        said(&failing)
+    );
+    assert_eq!(
+        failing.policy("p")["firingSince"],
+        since,
+        "nobody said that it ended"
+    );
+    second.start_again().await?;
+    second.post(&alert(30, json!({ "instance": "b" }))).await?;
+    eventually(WAIT, "it to fire again", async || {
+        let status = defragd.status().await.map_err(|e| e.to_string())?;
+        if said(&status).0 == "Firing" {
+            Ok(())
+        } else {
+            Err(format!("{:?}", said(&status)))
+        }
+    })
+    .await?;
+    Ok(())
+}
