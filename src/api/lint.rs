@@ -184,6 +184,7 @@ impl Look<'_> {
     fn policy(&mut self, object: &EtcdDefragPolicy, policy: &Policy, sources: Option<&[String]>) {
         match &policy.signal {
             Signal::Prometheus(signal) => self.prometheus(signal, policy, sources),
+            Signal::Metric(_) => {}
             Signal::Probe(rule) => {
                 let path = "spec.signal.probe.rule";
                 self.rule(

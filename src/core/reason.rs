@@ -56,6 +56,8 @@ reasons! {
     SourceAnswerUnusable => "the source's answer cannot be used";
     /// The policy names a source that the administrator's file does not have.
     SourceUnknown => "the source is not configured";
+    /// 404 from a metrics API, and not only for a moment.
+    MetricNotFound => "the metric is not served";
     /// A probe got numbers from some members only.
     ProbePartial => "some members did not answer the probe";
     /// A probe got no numbers at all.

@@ -6,6 +6,7 @@
 //! wrong is a state of the signal.
 
 pub mod config;
+pub mod metrics_api;
 pub mod prometheus;
 mod stats;
 
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::config::SourceConfig;
+use self::metrics_api::MetricsApi;
 use self::prometheus::{PrometheusSource, SourceError};
 pub use self::stats::{LATENCY_BUCKETS, Latency, SourceStats};
 
@@ -20,6 +22,8 @@ pub use self::stats::{LATENCY_BUCKETS, Latency, SourceStats};
 #[derive(Debug, Default)]
 pub struct Sources {
     by_name: BTreeMap<String, Arc<PrometheusSource>>,
+    /// Only where there is a Kubernetes to ask.
+    metrics_api: Option<Arc<MetricsApi>>,
 }
 
 impl Sources {
@@ -34,7 +38,22 @@ impl Sources {
             let name = config.name.clone();
             by_name.insert(name, Arc::new(PrometheusSource::new(config)?));
         }
-        Ok(Sources { by_name })
+        Ok(Sources {
+            by_name,
+            metrics_api: None,
+        })
+    }
+
+    /// With the metrics APIs of the Kubernetes cluster that defragd works in.
+    #[must_use]
+    pub fn with_metrics_api(mut self, metrics_api: MetricsApi) -> Self {
+        self.metrics_api = Some(Arc::new(metrics_api));
+        self
+    }
+
+    /// The metrics APIs, where there is a Kubernetes to ask.
+    pub fn metrics_api(&self) -> Option<&Arc<MetricsApi>> {
+        self.metrics_api.as_ref()
     }
 
     /// The source of that name.
@@ -49,9 +68,17 @@ impl Sources {
 
     /// What has been asked of each source since the start, by source name.
     pub fn stats(&self) -> BTreeMap<String, SourceStats> {
-        self.by_name
+        let mut stats: BTreeMap<String, SourceStats> = self
+            .by_name
             .iter()
             .map(|(name, source)| (name.clone(), source.stats()))
-            .collect()
+            .collect();
+        // Where no policy has a metric there is nothing to tell.
+        if let Some(of_api) = self.metrics_api.as_ref().map(|api| api.stats())
+            && of_api != SourceStats::default()
+        {
+            stats.insert(metrics_api::SOURCE.to_owned(), of_api);
+        }
+        stats
     }
 }

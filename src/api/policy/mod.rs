@@ -18,8 +18,13 @@ use super::schema;
 use crate::core::{decide, signal};
 
 mod convert;
+mod metric;
 mod status;
 
+pub use metric::{
+    DescribedObjectSpec, ExternalMetricSpec, LabelConditionSpec, LabelOperatorSpec,
+    MetricSelectorSpec, MetricSignalSpec, ObjectMetricSpec,
+};
 pub use status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
     RunStartStatus, SignalOrigin, SignalStateStatus, SignalStatus,
@@ -197,12 +202,15 @@ pub struct EtcdDefragPolicySpec {
 /// Exactly one source of the signal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.prometheus) != has(self.probe)")
-    .message("exactly one signal is needed: prometheus or probe"))]
+#[x_kube(validation = Rule::new("[has(self.prometheus), has(self.metric), has(self.probe)].exists_one(x, x)")
+    .message("exactly one signal is needed: prometheus, metric or probe"))]
 pub struct SignalSpec {
     /// A PromQL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<PrometheusSignalSpec>,
+    /// A metric of Kubernetes' metrics APIs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<MetricSignalSpec>,
     /// etcd's own numbers; no metrics stack is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeSpec>,

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::check::{Check, Span, days};
+use super::metric::metric;
 use super::run::{positive, rule, template};
 use super::{FieldError, Place, quoted};
 use crate::api::policy::{
@@ -156,27 +157,40 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
 
 /// When something is wrong the value returned does not matter: the check fails.
 fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal {
-    let SignalSpec { prometheus, probe } = spec;
-    match (prometheus, probe) {
-        (Some(_), Some(_)) => check.fail(
+    let SignalSpec {
+        prometheus,
+        metric: metric_spec,
+        probe,
+    } = spec;
+    let given: Vec<&str> = [
+        ("prometheus", prometheus.is_some()),
+        ("metric", metric_spec.is_some()),
+        ("probe", probe.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(name, given)| given.then_some(name))
+    .collect();
+    match given.as_slice() {
+        [_] => {}
+        [] => check.fail(
             "spec.signal",
             "",
-            "prometheus and probe exclude one another",
-            "give exactly one; a probe beside prometheus goes into spec.fallback",
+            "the signal is missing",
+            "give prometheus, metric or probe",
         ),
-        (None, None) => {
-            check.fail(
-                "spec.signal",
-                "",
-                "the signal is missing",
-                "give prometheus or probe",
-            );
-        }
-        _ => {}
+        several => check.fail(
+            "spec.signal",
+            "",
+            format!("{} exclude one another", several.join(" and ")),
+            "give exactly one; a probe beside another signal goes into spec.fallback",
+        ),
     }
     if let Some(prometheus) = prometheus {
         return prometheus_of(check, prometheus)
             .map_or_else(|| Signal::Probe(Rule::default()), Signal::Prometheus);
+    }
+    if let Some(spec) = metric_spec {
+        return metric(check, spec).map_or_else(|| Signal::Probe(Rule::default()), Signal::Metric);
     }
     if probe.is_some() && has_fallback {
         check.fail(

@@ -56,6 +56,7 @@ use self::watched::{First, KINDS, watch_all};
 use crate::engine;
 use crate::hosts::config::Config;
 use crate::signals::Sources;
+use crate::signals::metrics_api::{self, MetricsApi};
 use crate::signals::prometheus::SourceError;
 use crate::telemetry::{Telemetry, http};
 
@@ -106,8 +107,10 @@ pub async fn run(
         limits,
         log: _,
     } = config;
-    let sources = Arc::new(Sources::from_config(sources)?);
+    let sources = Sources::from_config(sources)?;
     let client = api::client().await?;
+    let metrics_api = MetricsApi::new(client.clone(), metrics_api::Limits::default());
+    let sources = Arc::new(sources.with_metrics_api(metrics_api));
     let stop = shutdown.child_token();
     // However this function ends, what it has begun ends with it.
     let _guard = stop.clone().drop_guard();

@@ -10,7 +10,7 @@
 //!   and go to the configured origin only.
 
 mod answer;
-mod share;
+pub(super) mod share;
 mod tls;
 mod transport;
 
