@@ -268,3 +268,6 @@ fn label(check: &mut Check, path: &str, key: &str, values: &[String]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

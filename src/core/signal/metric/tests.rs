@@ -121,7 +121,7 @@ fn the_message_shows_sizes_beside_a_size() {
     let reading = judged(&above("100Mi"), vec![item("209715200")]);
     assert_eq!(
         reading.message,
-        "the value is 200.0 MiB (209715200), above 100Mi"
+        "the value is 200 MiB (209715200), above 100Mi"
     );
     assert_eq!(reading.value, Some(209_715_200.0));
     let reading = judged(&above("0.5"), vec![item("300m")]);
