@@ -59,7 +59,7 @@ fn accepted_but_hardly_meant() {
             "in use above",
             prometheus(
                 "etcd_mvcc_db_total_size_in_use_in_bytes / etcd_mvcc_db_total_size_in_bytes",
-                "above: 0.5",
+                "above: '0.5'",
             ),
         ),
         (
