@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 provision := tests/servers/provision
 # Most wanted first: what comes last may still be in the making when the tests are built.
-servers := etcd-3.6 prometheus-3 alertmanager-0.28 etcd-3.4 prometheus-2 etcd-3.5 etcd-3.7 kubernetes-1.34 helm-3 faketime
+servers := etcd-3.6 prometheus-3 alertmanager-0.28 etcd-3.4 prometheus-2 etcd-3.5 etcd-3.7 kubernetes-1.34 prometheus-adapter-0.12 helm-3 faketime
 image_tools := musl umoci skopeo runc
 
 # Tests on real servers mostly wait for them.

@@ -17,11 +17,11 @@ use defragd::core::probe;
 use defragd::core::reason::Reason;
 use defragd::core::rule::{Quota, QuotaSource, Rule};
 use defragd::core::signal::{
-    Answer, AnswerKind, Presence, PrometheusSignal, Reading, Series, Signal, SignalState,
-    Threshold, judge,
+    Answer, AnswerKind, MetricAnswer, MetricItem, MetricSignal, Presence, PrometheusSignal,
+    Reading, Series, Signal, SignalState, Threshold, judge, judge_metric,
 };
 use defragd::core::view::{ClusterId, MemberId, MemberStatus, MemberView, Observation};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -330,8 +330,38 @@ fn fires_once_and_cools_down(label: &str, policy: &Policy, firing: &Reading) {
 fn readings(signal: &Signal) -> (Reading, Reading) {
     match signal {
         Signal::Prometheus(signal) => answers(signal),
+        Signal::Metric(signal) => values(signal),
         Signal::Alert(signal) => alerts(signal),
         Signal::Probe(rule) => probes(rule),
+    }
+}
+
+fn values(signal: &MetricSignal) -> (Reading, Reading) {
+    let now = start();
+    let judged = |value: i64| {
+        let item = MetricItem {
+            labels: BTreeMap::new(),
+            value: value.to_string(),
+            at: Some(now),
+            window: SignedDuration::ZERO,
+            about: None,
+            metric: None,
+        };
+        let answer = MetricAnswer {
+            items: vec![item],
+            received_at: now,
+            ahead: SignedDuration::ZERO,
+        };
+        // Evidence is younger than any run here.
+        Reading {
+            sampled_at: None,
+            ..judge_metric(signal, "any", &answer)
+        }
+    };
+    let (least, most) = (judged(0), judged(1 << 50));
+    match signal.threshold {
+        Threshold::Above(_) => (most, least),
+        Threshold::Below(_) => (least, most),
     }
 }
 

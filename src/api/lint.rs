@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use jiff::SignedDuration;
 use url::Url;
 
 use super::defrag::{LeaderModeSpec, RuleSpec, RunTemplate};
@@ -186,6 +187,7 @@ impl Look<'_> {
         match &policy.signal {
             Signal::Prometheus(signal) => self.prometheus(signal, policy, sources),
             Signal::Alert(signal) => self.alert(signal, sources),
+            Signal::Metric(_) => {}
             Signal::Probe(rule) => {
                 let path = "spec.signal.probe.rule";
                 self.rule(
@@ -218,6 +220,8 @@ impl Look<'_> {
                 duration::format(policy.hold_for),
                 duration::format(policy.interval),
             );
+            self.warn("spec.for", message);
+        } else if let Some(message) = short_for_samples(policy) {
             self.warn("spec.for", message);
         }
         for (path, on) in [
@@ -308,6 +312,9 @@ impl Look<'_> {
         if let Some(hint) = hint {
             self.warn(format!("{PATH}.query"), hint.message);
         }
+        if let Some(hint) = signal.query.direction_hint(signal.threshold.as_ref()) {
+            self.warn(format!("{PATH}.query"), hint.message);
+        }
         if let Some(range) = signal.query.max_range()
             && policy.cooldown < range
         {
@@ -350,6 +357,23 @@ impl Look<'_> {
             );
         }
     }
+}
+
+/// How often a source has something new is not known here; Prometheus scrapes
+/// every minute unless told otherwise.
+const USUAL_SCRAPE: SignedDuration = SignedDuration::from_mins(1);
+
+fn short_for_samples(policy: &Policy) -> Option<String> {
+    let sampled = matches!(policy.signal, Signal::Prometheus(_) | Signal::Metric(_));
+    let short = !policy.hold_for.is_zero() && policy.hold_for < USUAL_SCRAPE;
+    (sampled && short).then(|| {
+        format!(
+            "{} may be shorter than the scrape interval ({} unless Prometheus is told otherwise), \
+             so one sample decides; lengthen it to at least twice the scrape interval",
+            duration::format(policy.hold_for),
+            duration::format(USUAL_SCRAPE),
+        )
+    })
 }
 
 #[cfg(test)]

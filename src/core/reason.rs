@@ -58,6 +58,8 @@ reasons! {
     SourceUnknown => "the source is not configured";
     /// The source is of a kind that cannot answer this signal.
     SourceUnsuitable => "the source is of another kind";
+    /// 404 from a metrics API, and not only for a moment.
+    MetricNotFound => "the metric is not served";
     /// A probe got numbers from some members only.
     ProbePartial => "some members did not answer the probe";
     /// A probe got no numbers at all.

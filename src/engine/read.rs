@@ -4,7 +4,8 @@ use jiff::Timestamp;
 
 use crate::core::decide::{Policy, wants_fallback, wants_sample_age};
 use crate::core::probe;
-use crate::core::signal::{PrometheusSignal, Reading, Signal, SignalState};
+use crate::core::reason::Reason;
+use crate::core::signal::{MetricSignal, PrometheusSignal, Reading, Signal, SignalState};
 use crate::core::view::Observation;
 use crate::etcd::Connection;
 use crate::signals::Sources;
@@ -52,6 +53,7 @@ pub(super) async fn read<H: Host>(
     let state = &view.state;
     let mut asking = Asking {
         sources: &shared.sources,
+        namespace: &view.key.namespace,
         connection,
         asked_at,
         seen: None,
@@ -85,6 +87,8 @@ pub(super) async fn read<H: Host>(
 /// One evaluation's questions, all as of one tick.
 struct Asking<'a> {
     sources: &'a Sources,
+    /// The policy's own.
+    namespace: &'a str,
     connection: &'a Connection,
     asked_at: Timestamp,
     /// The members are looked at once at most.
@@ -96,8 +100,22 @@ impl Asking<'_> {
     async fn signal(&mut self, signal: &Signal, need_sample_age: bool) -> Reading {
         match signal {
             Signal::Prometheus(signal) => Box::pin(self.prometheus(signal, need_sample_age)).await,
+            Signal::Metric(signal) => Box::pin(self.metric(signal, need_sample_age)).await,
             Signal::Alert(signal) => Box::pin(self.sources.alert(signal, self.asked_at)).await,
             Signal::Probe(rule) => probe::judge(rule, self.look().await),
+        }
+    }
+
+    async fn metric(&self, signal: &MetricSignal, need_sample_age: bool) -> Reading {
+        match self.sources.metrics_api() {
+            Some(api) => {
+                api.read(signal, self.namespace, self.asked_at, need_sample_age)
+                    .await
+            }
+            None => Reading::error(
+                Reason::SourceUnknown,
+                "a metric needs Kubernetes: its metrics APIs are asked, and there is none here",
+            ),
         }
     }
 
@@ -126,6 +144,7 @@ async fn observe(connection: Connection) -> Observation {
 pub(super) fn question(policy: &Policy, cluster: &ClusterKey) -> String {
     match &policy.signal {
         Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
+        Signal::Metric(signal) => signal.metric.question(&cluster.object.namespace),
         Signal::Alert(signal) => format!("{}\n{}", signal.source, signal.matchers),
         // Each cluster is a question of its own, so that not all are probed at once.
         Signal::Probe(_) => format!("probe\n{cluster}"),

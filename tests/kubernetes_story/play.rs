@@ -10,6 +10,8 @@ use crate::support::WAIT;
 
 /// A source that does not answer.
 pub(crate) const SILENT: &str = "http://127.0.0.1:1";
+/// A metric that policies ask for, of nobody who would serve it.
+pub(crate) const METRIC: &str = "reclaimable";
 /// Writes of others between two looks of defragd.
 const BURST: usize = 20;
 
@@ -41,6 +43,22 @@ pub(crate) fn foreign_kinds() -> Vec<Value> {
         })
     };
     kinds.map(definition).into()
+}
+
+/// An API service that is known and not there: its group is found, and its metrics are asked for.
+pub(crate) fn metrics_api() -> Value {
+    let (group, version) = ("custom.metrics.k8s.io", "v1beta1");
+    json!({
+        "metadata": { "name": format!("{version}.{group}") },
+        "spec": {
+            "group": group,
+            "version": version,
+            "service": { "name": "nowhere", "namespace": "default" },
+            "insecureSkipTLSVerify": true,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+        },
+    })
 }
 
 /// A namespace with objects in it.
@@ -78,6 +96,9 @@ impl Play<'_> {
             let cluster = json!({ "apiVersion": version, "kind": "EtcdCluster", "name": "etcd" });
             json!({ "clusterRef": cluster })
         };
+        let outside = json!({ "name": METRIC });
+        let pod = json!({ "kind": "Pod", "name": "etcd-0" });
+        let of_pod = json!({ "describedObject": pod, "name": METRIC });
         let objects = [
             ("EtcdTarget", "main", main.clone()),
             ("EtcdTarget", "busy", main),
@@ -94,6 +115,16 @@ impl Play<'_> {
             ("EtcdDefragPolicy", "fires", policy(&probe("dbSize > 0.0"))),
             ("EtcdDefragPolicy", "taken", policy(&probe("dbSize < 0.0"))),
             ("EtcdDefragPolicy", "falls", policy(&probe("dbSize < 0.0"))),
+            (
+                "EtcdDefragPolicy",
+                "outside",
+                policy(&metric("external", &outside)),
+            ),
+            (
+                "EtcdDefragPolicy",
+                "of-pod",
+                policy(&metric("object", &of_pod)),
+            ),
         ];
         for (kind, name, spec) in objects {
             self.create(kind, name, spec).await?;
@@ -220,6 +251,10 @@ fn plural(kind: &str) -> &'static str {
 
 fn probe(expression: &str) -> Value {
     json!({ "probe": { "rule": { "expression": expression } } })
+}
+
+fn metric(kind: &str, metric: &Value) -> Value {
+    json!({ "metric": { kind: metric, "above": "1Mi" } })
 }
 
 /// A policy whose runs only say what they would do: one etcd serves all namespaces.

@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::play::{LOOK, Play, SILENT, foreign_kinds};
+use crate::play::{LOOK, Play, SILENT, foreign_kinds, metrics_api};
 use crate::rights::{Right, Seen};
 use crate::support::WAIT;
 
@@ -39,6 +39,8 @@ impl World {
             let list = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
             api.create(list, &definition).await?;
         }
+        let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+        api.create(services, &metrics_api()).await?;
         Ok(Self {
             api,
             watched,

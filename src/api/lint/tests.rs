@@ -56,6 +56,24 @@ fn accepted_but_hardly_meant() {
             ),
         ),
         (
+            "in use above",
+            prometheus(
+                "etcd_mvcc_db_total_size_in_use_in_bytes / etcd_mvcc_db_total_size_in_bytes",
+                "above: '0.5'",
+            ),
+        ),
+        (
+            "in use above, as an alerting rule",
+            prometheus(
+                "max(etcd_mvcc_db_total_size_in_use_in_bytes) / max(last_over_time(etcd_mvcc_db_total_size_in_bytes[5m])) > 0.5 and etcd_mvcc_db_total_size_in_bytes > 1e8",
+                "",
+            ),
+        ),
+        (
+            "for below a usual scrape interval",
+            policy("signal: {metric: {external: {name: m}, above: 1Mi}}\nfor: 30s\ninterval: 5s"),
+        ),
+        (
             "for below interval",
             policy("signal: {probe: {}}\nfor: 10s\ninterval: 1m"),
         ),

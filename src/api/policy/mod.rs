@@ -18,8 +18,13 @@ use super::schema;
 use crate::core::{decide, signal};
 
 mod convert;
+mod metric;
 mod status;
 
+pub use metric::{
+    DescribedObjectSpec, ExternalMetricSpec, LabelConditionSpec, LabelOperatorSpec,
+    MetricSelectorSpec, MetricSignalSpec, ObjectMetricSpec,
+};
 pub use status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
     RunStartStatus, SignalOrigin, SignalStateStatus, SignalStatus,
@@ -198,12 +203,15 @@ pub struct EtcdDefragPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
-        "[has(self.prometheus), has(self.alert), has(self.probe)].filter(x, x).size() == 1"
-    ).message("exactly one signal is needed: prometheus, alert or probe"))]
+        "[has(self.prometheus), has(self.metric), has(self.alert), has(self.probe)].exists_one(x, x)"
+    ).message("exactly one signal is needed: prometheus, metric, alert or probe"))]
 pub struct SignalSpec {
     /// A PromQL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<PrometheusSignalSpec>,
+    /// A metric of Kubernetes' metrics APIs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<MetricSignalSpec>,
     /// An alert of an Alertmanager, asked for or pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert: Option<AlertSignalSpec>,

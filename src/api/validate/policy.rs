@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::check::{Check, Span, days};
+use super::metric::metric;
 use super::run::{positive, rule, template};
 use super::{FieldError, Place, quoted};
 use crate::api::policy::{
@@ -160,11 +161,13 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
 fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal {
     let SignalSpec {
         prometheus,
+        metric: metric_spec,
         alert,
         probe,
     } = spec;
     let given = [
         ("prometheus", prometheus.is_some()),
+        ("metric", metric_spec.is_some()),
         ("alert", alert.is_some()),
         ("probe", probe.is_some()),
     ];
@@ -177,13 +180,13 @@ fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal
             "spec.signal",
             "",
             "the signal is missing",
-            "give prometheus, alert or probe",
+            "give prometheus, metric, alert or probe",
         ),
         _ => check.fail(
             "spec.signal",
             "",
             format_args!("{} exclude one another", names.join(" and ")),
-            "give exactly one; a probe beside another goes into spec.fallback",
+            "give exactly one; a probe beside another signal goes into spec.fallback",
         ),
     }
     let nothing = || Signal::Probe(Rule::default());
@@ -192,6 +195,9 @@ fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal
     }
     if let Some(alert) = alert {
         return alert_of(check, alert).map_or_else(nothing, Signal::Alert);
+    }
+    if let Some(spec) = metric_spec {
+        return metric(check, spec).map_or_else(nothing, Signal::Metric);
     }
     if probe.is_some() && has_fallback {
         check.fail(
