@@ -127,7 +127,7 @@ async fn a_set_answers_as_long_as_one_of_it_does() -> Result<(), Error> {
     // A silence spreads through the set.
     let id = second.silence("instance=a", "ops", "seen").await?;
     until(&defragd, "the silence", |s| {
-        said(s).1.contains("1 more are suppressed")
+        said(s).1.contains("1 more suppressed")
     })
     .await?;
     second.unsilence(&id).await?;

@@ -13,7 +13,7 @@ pub mod config;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::join_all;
@@ -120,6 +120,7 @@ impl AlertmanagerSource {
             .into();
         query.extend(filters.iter().map(|filter| ("filter", filter.as_str())));
 
+        let began = Instant::now();
         let mut sent_at: Option<Timestamp> = None;
         let mut failures: Vec<Failure> = Vec::new();
         let mut answers: Vec<Vec<Alert>> = Vec::new();
@@ -170,7 +171,17 @@ impl AlertmanagerSource {
                 }
             }
         }
-        drop(asking);
+        if answered.is_some() {
+            // Those that were not waited for are no less silent.
+            let heard = answers.len() + failures.len();
+            let silent = self.peers.len() - heard;
+            drop(asking);
+            if let Some(peer) = self.peers.first().filter(|_| silent > 0) {
+                for _ in 0..silent {
+                    peer.counters().request("timeout", began.elapsed());
+                }
+            }
+        }
         let sent_at = sent_at.unwrap_or_else(Timestamp::now);
         let Some(peer) = answered else {
             return (sent_at, Err(self.all_failed(failures)));
