@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::alertmanager::config::AlertmanagerSpec;
 use super::http::config::{HttpConfig, HttpSpec};
 use super::webhook::config::{WebhookConfig, WebhookSpec};
 use crate::core::signal::bounded;
@@ -41,8 +40,8 @@ pub struct SourceSpec {
     pub name: String,
     /// What speaks the Prometheus HTTP API.
     pub prometheus: Option<HttpSpec>,
-    /// An Alertmanager that is asked, or a set of them.
-    pub alertmanager: Option<AlertmanagerSpec>,
+    /// An Alertmanager that is asked, or those of one set: then each is asked.
+    pub alertmanager: Option<HttpSpec>,
     /// An Alertmanager that delivers.
     pub webhook: Option<WebhookSpec>,
 }
@@ -55,11 +54,15 @@ pub struct SourceConfig {
 }
 
 /// What a source is, and how it is reached.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are a handful, each made once at the start"
+)]
 #[derive(Clone, Debug)]
 pub enum SourceKind {
     Prometheus(HttpConfig),
-    /// One for each Alertmanager of the set.
-    Alertmanager(Vec<HttpConfig>),
+    /// With one URL for each Alertmanager of the set.
+    Alertmanager(HttpConfig),
     Webhook(WebhookConfig),
 }
 
@@ -103,7 +106,7 @@ pub fn validate(specs: Vec<SourceSpec>) -> Result<Vec<SourceConfig>, ConfigError
                     .map(SourceKind::Prometheus)
             }),
             alertmanager.map(|set| {
-                set.validate(&format!("{at}.alertmanager"))
+                set.validate(&format!("{at}.alertmanager"), "/api/v2")
                     .map(SourceKind::Alertmanager)
             }),
             webhook.map(|webhook| {
@@ -272,7 +275,7 @@ mod tests {
             )))
         };
         let urls = |fields: &str| match &set(fields).unwrap()[0].kind {
-            SourceKind::Alertmanager(set) => set.len(),
+            SourceKind::Alertmanager(set) => set.urls.len(),
             _ => 0,
         };
         assert_eq!(urls("url: 'http://a:9093'"), 1);
@@ -282,7 +285,7 @@ mod tests {
         );
         for (fields, words) in [
             ("", "alertmanager.url: missing"),
-            ("urls: []", "alertmanager.urls: empty"),
+            ("urls: []", "alertmanager.urls: 0 URLs, wanted 1 to 8"),
             (
                 "url: 'http://a', urls: ['http://b']",
                 "alertmanager.urls: set beside url",
@@ -293,7 +296,7 @@ mod tests {
             ),
             (
                 "urls: ['http://a/', 'http://a']",
-                "alertmanager.urls[1]: stands there twice",
+                "alertmanager.urls[1]: listed twice",
             ),
             (
                 "url: 'http://a/api/v2'",

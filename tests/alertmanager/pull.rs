@@ -1,5 +1,9 @@
 //! Alertmanager is asked.
 
+use defragd::core::alert::{AlertSignal, Matcher, Matchers};
+use defragd::core::signal::SignalState;
+use defragd::signals::Sources;
+use defragd::signals::config::validate;
 use defragd_harness::{Alertmanager, Error, eventually};
 use serde_json::json;
 
@@ -123,7 +127,7 @@ async fn a_set_answers_as_long_as_one_of_it_does() -> Result<(), Error> {
     // A silence spreads through the set.
     let id = second.silence("instance=a", "ops", "seen").await?;
     until(&defragd, "the silence", |s| {
-        said(s).1.contains("1 more are suppressed")
+        said(s).1.contains("1 more suppressed")
     })
     .await?;
     second.unsilence(&id).await?;
@@ -159,5 +163,66 @@ async fn a_set_answers_as_long_as_one_of_it_does() -> Result<(), Error> {
         }
     })
     .await?;
+    Ok(())
+}
+
+/// Matchers as Alertmanager reads them, names and values of any script among them: it filters by them, and
+/// what it answers is compared once more.
+#[tokio::test]
+async fn matchers_mean_what_they_mean_to_alertmanager() -> Result<(), Error> {
+    defragd_harness::install_tls_provider();
+    let am = Alertmanager::default().start().await?;
+    am.post(&alert(
+        60,
+        json!({ "größe": "zwölf", "path": r"a\b", "quoted": "say \"x\"" }),
+    ))
+    .await?;
+    am.post(&alert(
+        30,
+        json!({ "severity": "critical", "lines": "a\nb" }),
+    ))
+    .await?;
+    let specs = serde_json::from_value(json!([source(&[&am])])).expect("a source");
+    let sources = Sources::from_config(validate(specs).expect("it is valid")).expect("no files");
+    let name = format!("alertname={ALERT}");
+    for (matcher, wanted) in [
+        ("severity=\"warning\"", 1.0),
+        ("severity=~\"warning|critical\"", 2.0),
+        ("severity=~\"warn\"", 0.0),
+        ("severity!~\"warn.*\"", 1.0),
+        ("severity!=\"critical\"", 1.0),
+        ("\"größe\"=\"zwölf\"", 1.0),
+        ("größe=~\"zw.lf\"", 1.0),
+        ("größe=\"\"", 1.0),
+        (r#"path="a\\b""#, 1.0),
+        (r#"path=~"a\\\\b""#, 1.0),
+        (r#"path=~"a.b""#, 1.0),
+        (r#"quoted="say \"x\"""#, 1.0),
+        (r#"lines="a\nb""#, 1.0),
+        (r#"lines=~"a.b""#, 0.0),
+        (r#"severity=~"\w+""#, 2.0),
+        (r#"severity=~"[[:alpha:]]{8}""#, 1.0),
+    ] {
+        let matchers = [&name, matcher].map(|text| Matcher::parse(text).expect(text));
+        let signal = AlertSignal {
+            source: "am".to_owned(),
+            matchers: Matchers::new(matchers.into()),
+            silenced: false,
+            inhibited: false,
+        };
+        let reading = sources.alert(&signal, jiff::Timestamp::now()).await;
+        assert_eq!(
+            reading.value.unwrap_or(0.0),
+            wanted,
+            "{matcher}: {}",
+            reading.message
+        );
+        assert_ne!(
+            reading.state,
+            SignalState::Error,
+            "{matcher}: {}",
+            reading.message
+        );
+    }
     Ok(())
 }

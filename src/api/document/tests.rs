@@ -143,6 +143,22 @@ fn bad_policies() -> Vec<(&'static str, String)> {
         ),
         ("no signal", "signal: {}"),
         (
+            "alerts",
+            "signal:\n  alert:\n    source: ''\n    matchers: ['alertname', 'a=~\"(\"', 'b=\"x', '{c=\"d\"}', 'e==f', '']",
+        ),
+        (
+            "any alert",
+            "signal: {alert: {source: am, matchers: ['severity!=\"none\"']}}",
+        ),
+        (
+            "an alert and a probe",
+            "signal: {probe: {}, alert: {source: am, matchers: [alertname=a]}}",
+        ),
+        (
+            "suppressed how",
+            "signal: {alert: {source: am, matchers: [alertname=a], include: [Muted]}}",
+        ),
+        (
             "fallback missing",
             "signal: {prometheus: {source: main, query: up, above: 1}}\nonError: Fallback\nnoData: Fallback",
         ),

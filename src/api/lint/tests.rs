@@ -111,6 +111,12 @@ fn accepted_but_hardly_meant() {
             "no target",
             policy("signal: {probe: {}}").replace("name: demo}\nspec: {", "name: other}\nspec: {"),
         ),
+        (
+            "some alert",
+            policy(
+                "signal: {alert: {source: am, matchers: [severity=warning], include: [Silenced]}}",
+            ),
+        ),
         ("no port", TARGET.replace(":2379", "")),
         (
             "other namespace",
@@ -166,6 +172,19 @@ fn errors_come_by_line_together_with_warnings() {
 
 /// The clusters of other operators are no objects of ours; nobody misses a file of them.
 #[test]
+fn unknown_sources_of_alerts_are_errors_too() {
+    let text = policy("signal: {alert: {source: ma, matchers: [alertname=a]}}");
+    assert_eq!(said(&text, None), Vec::<String>::new());
+    assert_eq!(
+        said(&text, Some(&["am"])),
+        [
+            "p.yaml:6: error: spec.signal.alert.source: \"ma\" is not a configured source; use one of am, or add it \
+             to the configuration"
+        ]
+    );
+}
+
+#[test]
 fn clusters_of_other_operators_are_not_looked_for() {
     let text = policy("signal: {probe: {}}").replace(
         "clusterRef: {name: demo}",
@@ -209,7 +228,7 @@ fn examples_lint_clean() {
             places.push(Place::Standalone);
         }
         for place in places {
-            let findings = lint(&parsed, Some(&["main".to_owned()]), place);
+            let findings = lint(&parsed, Some(&["main".to_owned(), "am".to_owned()]), place);
             let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
             assert_eq!(findings, Vec::<String>::new(), "{place:?}");
         }

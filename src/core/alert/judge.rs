@@ -122,7 +122,7 @@ fn firing(active: &[(&Labels, Timestamp, Timestamp)], held: usize, now: Timestam
         n => format!("{n} alerts are active, the first of them {labels} since {started}"),
     };
     if held > 0 {
-        message.push_str(&format!("; {held} more are suppressed"));
+        message.push_str(&format!("; {held} more suppressed"));
     }
     Reading {
         value: u32::try_from(active.len()).ok().map(f64::from),

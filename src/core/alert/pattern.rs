@@ -125,7 +125,7 @@ mod tests {
             ("a{1000}{1000}{10}", "too large"),
             ("*", "repetition operator missing expression"),
             (r"(?=a)", "look-around"),
-            ("\\", "incomplete escape"),
+            ("\\", "unclosed group"),
         ] {
             let said = compile(pattern).unwrap_err();
             assert!(

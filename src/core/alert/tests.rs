@@ -234,7 +234,7 @@ fn of_two_alertmanagers_one_knows_the_alert_and_one_the_silence() {
     other.labels.insert("instance".to_owned(), "b".to_owned());
     let merged = merge(vec![vec![fragmented()], vec![silenced, other]]);
     assert_eq!(merged.len(), 2);
-    let both = &merged[0];
+    let both = merged.iter().find(|alert| alert.labels.len() == 2).unwrap();
     assert_eq!((both.silences.len(), both.updated_at), (1, t(90)));
     assert_eq!(
         judge(&signal(&["severity=warning"]), &merged, t(100)).value,

@@ -9,11 +9,10 @@
 //! - No answer is an error, never the end of an alert.
 
 mod answer;
-pub mod config;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::join_all;
@@ -49,7 +48,10 @@ struct Heard {
 
 impl fmt::Debug for AlertmanagerSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let urls: Vec<&str> = self.peers.iter().map(|peer| peer.url().as_str()).collect();
+        let urls: Vec<&str> = (self.peers.iter())
+            .flat_map(Client::urls)
+            .map(url::Url::as_str)
+            .collect();
         f.debug_struct("AlertmanagerSource")
             .field("name", &self.name)
             .field("urls", &urls)
@@ -62,10 +64,15 @@ impl AlertmanagerSource {
     ///
     /// # Errors
     /// Certificates or keys that cannot be read or used.
-    pub fn new(name: String, set: Vec<HttpConfig>) -> Result<Self, SourceError> {
-        let peers = set
-            .into_iter()
-            .map(|config| Client::new(&name, config))
+    pub fn new(name: String, set: HttpConfig) -> Result<Self, SourceError> {
+        let peers = (set.urls.iter())
+            .map(|url| {
+                let one = HttpConfig {
+                    urls: vec![url.clone()],
+                    ..set.clone()
+                };
+                Client::new(&name, one)
+            })
             .collect::<Result<_, _>>()?;
         Ok(AlertmanagerSource {
             name,
@@ -120,6 +127,7 @@ impl AlertmanagerSource {
             .into();
         query.extend(filters.iter().map(|filter| ("filter", filter.as_str())));
 
+        let began = Instant::now();
         let mut sent_at: Option<Timestamp> = None;
         let mut failures: Vec<Failure> = Vec::new();
         let mut answers: Vec<Vec<Alert>> = Vec::new();
@@ -161,7 +169,7 @@ impl AlertmanagerSource {
                 Err(failure) => {
                     tracing::debug!(
                         source = %self.name,
-                        url = %peer.url(),
+                        url = ?peer.urls(),
                         reason = failure.reason.as_str(),
                         message = %failure.message,
                         "no usable answer"
@@ -170,7 +178,17 @@ impl AlertmanagerSource {
                 }
             }
         }
-        drop(asking);
+        if answered.is_some() {
+            // Those that were not waited for are no less silent.
+            let heard = answers.len() + failures.len();
+            let silent = self.peers.len() - heard;
+            drop(asking);
+            if let Some(peer) = self.peers.first().filter(|_| silent > 0) {
+                for _ in 0..silent {
+                    peer.counters().request("timeout", began.elapsed());
+                }
+            }
+        }
         let sent_at = sent_at.unwrap_or_else(Timestamp::now);
         let Some(peer) = answered else {
             return (sent_at, Err(self.all_failed(failures)));

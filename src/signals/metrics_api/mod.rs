@@ -23,7 +23,7 @@ use url::form_urlencoded::byte_serialize;
 
 use self::answer::Received;
 use self::kinds::{Kinds, Place};
-use super::prometheus::share::Shared;
+use super::share::Shared;
 use super::stats::{Counters, SourceStats};
 use crate::core::duration;
 use crate::core::reason::Reason;

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::core::view::{
     Alarm, AlarmKind, MemberId, MemberStatus, MemberView, Observation, Trouble,
 };
 use crate::signals::SourceStats;
+use crate::signals::webhook::{Delivery, DeliveryStats};
 use crate::telemetry::{Evaluated, Series, Telemetry, Unfinished};
 
 const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
@@ -236,6 +237,11 @@ fn full() -> String {
     stats.requests.insert("200".to_owned(), 2);
     let mut scrape = telemetry.scrape();
     scrape.sources.insert("main".to_owned(), stats);
+    let pushed = DeliveryStats {
+        deliveries: BTreeMap::from([(Delivery::Stored, 2), (Delivery::Unauthorized, 1)]),
+        alerts: BTreeMap::from([("new", 1)]),
+    };
+    scrape.deliveries.insert("pushed".to_owned(), pushed);
     scrape.render(0).unwrap()
 }
 

@@ -23,6 +23,7 @@ fn cel_refuses_what_a_schema_cannot() {
     let bad = [
         policy("signal: {}"),
         policy("signal: {probe: {}, prometheus: {source: main, query: up, above: 1}}"),
+        policy("signal: {probe: {}, alert: {source: am, matchers: [alertname=a]}}"),
         policy(&prometheus("source: main, query: up, above: 1, below: 0")),
         policy(&prometheus("source: main, query: up, reduce: Max")),
         policy(&prometheus("source: main, query: up, above: 100mi")),

@@ -19,7 +19,7 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        8 => (0_u8..5).prop_map(Event::Read),
+        8 => (0_u8..8).prop_map(Event::Read),
         6 => (1_i64..4_000).prop_map(Event::Pass),
         1 => (-200_000_i64..200_000).prop_map(Event::Jump),
         4 => (any::<bool>(), 0_u64..100 * MIB).prop_map(|(succeeded, reclaimed)| Event::End { succeeded, reclaimed }),
@@ -31,9 +31,18 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn reading(kind: u8) -> Reading {
+fn reading(kind: u8, now: Timestamp) -> Reading {
+    // An alert knows since when it fires, and was last spoken about some time ago.
+    let alert = |since: i64, said: i64| Reading {
+        firing_since: Some(now - secs(since)),
+        sampled_at: Some(now - secs(said)),
+        ..firing()
+    };
     match kind {
         0 | 1 => firing(),
+        5 => alert(100, 0),
+        6 => alert(50_000, 60),
+        7 => alert(0, 0),
         2 => quiet(),
         3 => no_data(),
         _ => down(),
@@ -60,7 +69,7 @@ proptest! {
                     stored = w.state.clone();
                     let busy = w.runs.iter().any(|r| r.end.is_none());
                     let before = w.creates.len();
-                    w.eval(reading(kind));
+                    w.eval(reading(kind, w.now));
                     if busy {
                         prop_assert_eq!(w.creates.len(), before, "a second run beside one that goes on");
                     }
@@ -70,6 +79,11 @@ proptest! {
                         prop_assert!(wait <= longest, "{wait:?} {:?}", w.last);
                     }
                     prop_assert!(w.state.firing_since.is_none_or(|since| since <= w.now));
+                    let ended = w.state.last_run.as_ref().map(|run| run.finished_at);
+                    prop_assert!(
+                        w.state.firing_since.is_none_or(|since| Some(since) >= ended),
+                        "an episode from before the end of a run"
+                    );
                 }
                 Event::Pass(s) | Event::Jump(s) => { w.pass(s); }
                 Event::End { succeeded, reclaimed } => {
