@@ -105,6 +105,26 @@ const BAD: &[(&str, &str)] = &[
         "keyFile",
     ),
     (
+        "config: {sources: [{name: a, prometheus: {timeout: 1s}}]}",
+        "/config/sources/0/prometheus",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', urls: ['http://i']}}]}",
+        "/config/sources/0/prometheus",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', params: {query: up}}}]}",
+        "/config/sources/0/prometheus/params",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', oauth2: {tokenURL: 'http://t', clientID: c}}}]}",
+        "/config/sources/0/prometheus/oauth2",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', bearerTokenFile: /t, oauth2: {tokenURL: 'http://t', clientID: c, clientSecretFile: /s}}}]}",
+        "/config/sources/0/prometheus",
+    ),
+    (
         "config: {sources: [{name: a, prometheus: {url: 'http://h', timeout: 10}}]}",
         "/config/sources/0/prometheus/timeout",
     ),
@@ -139,6 +159,16 @@ const BAD: &[(&str, &str)] = &[
         "{sourceSecrets: [other], config: {sources: [{name: a, prometheus: {url: 'http://h', \
          basicAuth: {username: u, passwordFile: /etc/defragd/secrets/prom/password}}}]}}",
         "config.sources[0].prometheus.basicAuth.passwordFile",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', oauth2: {tokenURL: 'http://t', clientID: c, \
+         clientSecretFile: /etc/defragd/secrets/login/secret}}}]}",
+        "config.sources[0].prometheus.oauth2.clientSecretFile: \"/etc/defragd/secrets/login/secret\" lies in no Secret",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', headerFiles: {X-Scope-OrgID: \
+         /etc/defragd/secrets/mimir/tenant}}}]}",
+        "config.sources[0].prometheus.headerFiles.X-Scope-OrgID",
     ),
     (
         "{existingConfigMap: mine, config: {sources: [{name: a, prometheus: {url: 'http://h'}}]}}",
