@@ -32,6 +32,8 @@ pub struct Prometheus {
     rules: Vec<PathBuf>,
     basic_auth: Option<(String, String)>,
     tls: bool,
+    mutual: bool,
+    prefix: String,
     args: Vec<OsString>,
 }
 
@@ -52,6 +54,8 @@ impl Prometheus {
             rules: Vec::new(),
             basic_auth: None,
             tls: false,
+            mutual: false,
+            prefix: String::new(),
             args: Vec::new(),
         }
     }
@@ -119,6 +123,21 @@ impl Prometheus {
         self
     }
 
+    /// As [`Prometheus::tls`], and clients must show a certificate.
+    #[must_use]
+    pub fn mutual_tls(mut self) -> Self {
+        self.tls = true;
+        self.mutual = true;
+        self
+    }
+
+    /// The API is below this path, such as `/prefix`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
     /// Evaluates the rules of this file, each second.
     #[must_use]
     pub fn rules(mut self, file: impl Into<PathBuf>) -> Self {
@@ -180,12 +199,15 @@ impl Prometheus {
             "--storage.tsdb.path".into(),
             dir.join("data").into(),
         ];
+        if !self.prefix.is_empty() {
+            args.push(format!("--web.route-prefix={}", self.prefix).into());
+        }
         args.extend(self.args.iter().cloned());
         let scheme = if self.tls { "https" } else { "http" };
         let server = PrometheusServer {
             binary: binary.to_owned(),
             args,
-            url: format!("{scheme}://127.0.0.1:{}", port.number()),
+            url: format!("{scheme}://127.0.0.1:{}{}", port.number(), self.prefix),
             http: http_client(pki.as_ref())?,
             basic_auth: self.basic_auth.clone(),
             pki,
@@ -203,6 +225,10 @@ impl Prometheus {
         if let Some(pki) = pki {
             let (certificate, key) = pki.server();
             web["tls_server_config"] = json!({ "cert_file": certificate, "key_file": key });
+            if self.mutual {
+                web["tls_server_config"]["client_auth_type"] = json!("RequireAndVerifyClientCert");
+                web["tls_server_config"]["client_ca_file"] = json!(pki.ca());
+            }
         }
         if let Some((user, password)) = &self.basic_auth {
             let hash = bcrypt::hash(password, BCRYPT_COST).map_err(|e| Error::Tls {
