@@ -396,7 +396,7 @@ mod tests {
             ("sources: [3]", "sources[0]: it is 3"),
             (
                 "sources:\n- name: a\n  prometheus: {url: 'http://h', foo: 1}",
-                "defragd.yaml: sources[0].prometheus.foo: the field is unknown (line 3, column 33); remove it, or write one of url, basicAuth",
+                "defragd.yaml: sources[0].prometheus.foo: the field is unknown (line 3, column 33); remove it, or write one of url, urls, basicAuth",
             ),
             (
                 "sources: [{name: a, prometheus: {url: 'http://h', basicAuth: {username: u}}}]",
