@@ -411,6 +411,18 @@ mod tests {
                 "sources[0].prometheus.maxBodyBytes: the value does not fit",
             ),
             (
+                "sources: [{name: a, prometheus: {url: 'http://h', params: {a: {b: c}}}}]",
+                "sources[0].prometheus.params.a: the value does not fit (line 1",
+            ),
+            (
+                "sources: [{name: a, prometheus: {url: 'http://h', oauth2: {tokenURL: 'http://t'}}}]",
+                "sources[0].prometheus.oauth2.clientID: it is missing (line 1",
+            ),
+            (
+                "sources: [{name: a, prometheus: {timeout: 1s}}]",
+                "sources[0].prometheus.url: missing: set it, or urls",
+            ),
+            (
                 "log: {level: 'a=b=c'}",
                 "write error, warn, info, debug or trace",
             ),
@@ -437,6 +449,11 @@ mod tests {
             "sources: [{name: a, prometheus: {url: 'http://h', headers: 'Bearer hunter2'}}]",
             "sources: [{name: a, prometheus: {url: 'http://h', basicAuth: 'me:hunter2'}}]",
             "sources: [{name: a, prometheus: {url: 'http://h', basicAuth: {password: hunter2}}}]",
+            "sources: [{name: a, prometheus: {url: 'http://h', oauth2: {clientSecret: hunter2}}}]",
+            "sources: [{name: a, prometheus: {url: 'http://h', oauth2: 'me:hunter2'}}]",
+            "sources: [{name: a, prometheus: {url: 'http://h', headerFiles: ['hunter2']}}]",
+            "sources: [{name: a, prometheus: {url: 'http://h', urls: 'http://u:hunter2@h'}}]",
+            "sources: [{name: a, prometheus: {urls: ['http://u:hunter2@h']}}]",
         ] {
             let error = parse(text).unwrap_err();
             assert!(!error.contains("hunter2"), "{error}");

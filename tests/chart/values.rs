@@ -114,7 +114,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "config: {sources: [{name: a, prometheus: {url: 'http://h', params: {query: up}}}]}",
-        "/config/sources/0/prometheus/params",
+        "invalid propertyName 'query'",
     ),
     (
         "config: {sources: [{name: a, prometheus: {url: 'http://h', oauth2: {tokenURL: 'http://t', clientID: c}}}]}",
@@ -168,7 +168,7 @@ const BAD: &[(&str, &str)] = &[
     (
         "config: {sources: [{name: a, prometheus: {url: 'http://h', headerFiles: {X-Scope-OrgID: \
          /etc/defragd/secrets/mimir/tenant}}}]}",
-        "config.sources[0].prometheus.headerFiles.X-Scope-OrgID",
+        "config.sources[0].prometheus.headerFiles.X-Scope-OrgID: \"/etc/defragd/secrets/mimir/tenant\" lies in no Secret",
     ),
     (
         "{existingConfigMap: mine, config: {sources: [{name: a, prometheus: {url: 'http://h'}}]}}",
@@ -223,6 +223,11 @@ async fn values_that_must_be_accepted() {
         "topologySpreadConstraints: []",
         "podDisruptionBudget: {maxUnavailable: 100%}",
         "existingConfigMap: mine",
+        "{sourceSecrets: [s], config: {sources: [{name: a, prometheus: {urls: ['https://a/p', 'https://b/p'], \
+         params: {dedup: true, max: 5, 'extra[]': [a, b]}, headerFiles: {X-Scope-OrgID: \
+         /etc/defragd/secrets/s/tenant}, proxyFromEnvironment: true, oauth2: {tokenURL: 'https://t/token?x=y', \
+         clientID: c, clientSecretFile: /etc/defragd/secrets/s/secret, scopes: ['a:read'], endpointParams: \
+         {audience: x}, tls: {caFile: /etc/defragd/secrets/s/ca}}}}]}}",
         "listen: {address: '[::1]'}",
         "config: {sources: [{name: a, prometheus: {url: 'https://h', caFile: /c, insecureSkipVerify: false}}]}",
         "config: {sources: [{name: a, prometheus: {url: 'http://h', bearerTokenFile: /run/t}}]}",

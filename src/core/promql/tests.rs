@@ -434,8 +434,8 @@ fn names_of_any_characters_are_read_and_asked_about() {
         ),
         (
             r#"sum by ("k8s.pod") ({"etcd.db.size", "k8s.cluster"="a"}) > 5"#,
-            vec![r#"{__name__="etcd.db.size","k8s.cluster"="a"}"#],
-            vec![r#"sum by ("k8s.pod") ({__name__="etcd.db.size","k8s.cluster"="a"})"#],
+            vec![r#"{"k8s.cluster"="a",__name__="etcd.db.size"}"#],
+            vec![r#"sum by ("k8s.pod") ({"k8s.cluster"="a",__name__="etcd.db.size"})"#],
         ),
         (
             r#"{"a.b"} / on ("k8s.pod") {"größe", job="x"} < 0.5"#,

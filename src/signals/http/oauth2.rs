@@ -352,7 +352,9 @@ mod tests {
             r#"{"access_token": "hunter2"}"#,
             r#"{"access_token": "hunter2", "token_type": "bearer", "expires_in": "3600"}"#,
         ] {
-            let token = granted(&answer(200, body)).ok().expect(body);
+            let Ok(token) = granted(&answer(200, body)) else {
+                panic!("{body}")
+            };
             assert_eq!(token.header, "Bearer hunter2");
             assert!(!format!("{:?}", token.header).contains("hunter2"));
         }
