@@ -307,3 +307,43 @@ async fn a_configured_source_shows_no_secret() {
         assert!(!shown.contains(secret), "{shown}");
     }
 }
+
+/// What the other half of the test below is told by.
+const CHILD: &str = "DEFRAGD_TEST_ASKS_BY_PROXY";
+
+/// The environment of a process cannot be changed in mid-test, so this test is
+/// also the process that it starts: there it asks, with and without the wish.
+#[tokio::test]
+async fn a_proxy_of_the_environment_is_used_only_when_asked_for() {
+    // Nobody listens there: only a proxy can answer for it.
+    let nowhere = "http://127.0.0.1:1";
+    if std::env::var_os(CHILD).is_some() {
+        let without = read(&source(nowhere, ""), "x").await;
+        assert_error(&without, Reason::SourceUnavailable, "refused");
+        let with = read(&source(nowhere, ", proxyFromEnvironment: true"), "x").await;
+        assert_eq!(with.state, SignalState::Firing, "{with:?}");
+        return;
+    }
+    let proxy = answering(ok(&["7"])).await;
+    let uri = proxy.uri();
+    let this = std::env::current_exe().expect("this test");
+    let name = "access::a_proxy_of_the_environment_is_used_only_when_asked_for";
+    let output = tokio::task::spawn_blocking(move || {
+        std::process::Command::new(this)
+            .args(["--exact", name])
+            .env(CHILD, "1")
+            .env("HTTP_PROXY", uri)
+            .env_remove("NO_PROXY")
+            .env_remove("no_proxy")
+            .output()
+    })
+    .await
+    .expect("a thread")
+    .expect("a process");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+    assert_eq!(requests(&proxy).await.len(), 1);
+}

@@ -3,6 +3,7 @@
 //! networks. What real Prometheus servers do is tested elsewhere.
 
 mod access;
+mod makes;
 mod meaning;
 mod network;
 mod replicas;

@@ -79,7 +79,7 @@ async fn a_replica_that_is_gone_or_hangs_is_passed_over_within_the_time_limit() 
 #[tokio::test]
 async fn refusals_are_the_same_everywhere_and_are_not_asked_for_twice() {
     for (status, reason) in [
-        (400, Reason::QueryInvalid),
+        (422, Reason::QueryInvalid),
         (401, Reason::AuthFailed),
         (429, Reason::RateLimited),
     ] {

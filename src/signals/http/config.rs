@@ -157,7 +157,7 @@ impl HttpSpec {
 
         let urls = urls::ready(url, urls, api).map_err(|(field, problem)| fail(&field, problem))?;
         let is_https = urls.iter().all(|url| url.scheme() == "https");
-        let credentials = credentials::ready(basic_auth, bearer_token_file, oauth2)
+        let credentials = credentials::of_any_kind(basic_auth, bearer_token_file, oauth2)
             .map_err(|(field, problem)| fail(&field, problem))?;
         let headers = headers::ready(headers)
             .map_err(|(name, problem)| fail(&format!("headers.{name}"), problem))?;

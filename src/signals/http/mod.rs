@@ -16,13 +16,14 @@
 
 pub mod config;
 mod error;
+mod hold;
 mod oauth2;
 mod progress;
 mod received;
+mod request;
 mod secret;
 mod tls;
 
-use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,10 +37,13 @@ use reqwest::{StatusCode, Url};
 use self::config::{Credentials, HttpConfig};
 pub(super) use self::error::SendError;
 use self::error::{chain, describe, is_connection_error, redirect_policy};
+use self::hold::Hold;
 use self::oauth2::Tokens;
 use self::progress::{Progress, Stage};
 pub(super) use self::received::{Received, is_html, looks_like_json, start_of};
 use self::received::{http_date, receive};
+use self::request::Get;
+pub(super) use self::request::{Endpoint, Request};
 pub(super) use self::secret::read as read_secret;
 use self::tls::ClientCache;
 pub use self::tls::SourceError;
@@ -68,54 +72,6 @@ pub(super) struct Skew {
     pub(super) uncertainty: SignedDuration,
 }
 
-/// Where a request goes, and what it carries.
-pub(super) struct Endpoint {
-    pub(super) client: reqwest::Client,
-    /// As configured: a path prefix may end in a slash or not.
-    pub(super) url: Url,
-    /// All headers, those with secrets among them.
-    pub(super) headers: HeaderMap,
-    /// Parameters that the administrator adds to each request.
-    pub(super) params: Arc<[(String, String)]>,
-}
-
-/// One way of putting a question into an HTTP request.
-pub(super) trait Request: Sync {
-    /// Sends it once.
-    fn send(
-        &self,
-        to: &Endpoint,
-    ) -> impl Future<Output = Result<reqwest::Response, SendError>> + Send;
-
-    /// True for a status that refuses this way of asking and not the question:
-    /// then the next way is tried.
-    fn is_refused_by(&self, _status: StatusCode) -> bool {
-        false
-    }
-}
-
-/// A GET of a path below the source's URL.
-struct Get<'a> {
-    path: &'a str,
-    query: &'a [(&'a str, &'a str)],
-}
-
-impl Request for Get<'_> {
-    async fn send(&self, to: &Endpoint) -> Result<reqwest::Response, SendError> {
-        let mut url = to.url.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(self.path.split('/'));
-        }
-        if !self.query.is_empty() || !to.params.is_empty() {
-            url.query_pairs_mut()
-                .extend_pairs(self.query)
-                .extend_pairs(to.params.iter());
-        }
-        let request = to.client.get(url).headers(to.headers.clone());
-        Ok(request.send().await?)
-    }
-}
-
 /// The client of one source; shared by all who ask it.
 pub(super) struct Client {
     name: String,
@@ -127,8 +83,7 @@ pub(super) struct Client {
     /// The URL that answered last.
     preferred: AtomicUsize,
     limiter: DefaultDirectRateLimiter,
-    /// The source asked not to be called before.
-    held_until: Mutex<Option<Instant>>,
+    held: Hold,
     skew: Mutex<Option<Skew>>,
     counters: Counters,
 }
@@ -161,7 +116,7 @@ impl Client {
             tokens,
             preferred: AtomicUsize::new(0),
             limiter: RateLimiter::direct(quota),
-            held_until: Mutex::new(None),
+            held: Hold::default(),
             skew: Mutex::new(None),
             counters: Counters::default(),
         })
@@ -169,6 +124,11 @@ impl Client {
 
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Where the source is, or the first of its replicas.
+    pub(super) fn url(&self) -> &Url {
+        &self.config.urls[0]
     }
 
     /// Where the source is, once for each replica.
@@ -237,7 +197,7 @@ impl Client {
         ways: &[impl Request],
         progress: &Progress,
     ) -> Result<Received, Failure> {
-        self.respect_hold()?;
+        self.held.check()?;
         let secrets = self.secrets(progress).await?;
         let mut received = self.exchange(ways, &secrets, progress).await?;
         if matches!(
@@ -259,38 +219,9 @@ impl Client {
         if received.status == StatusCode::TOO_MANY_REQUESTS
             && let Some(wait) = received.retry_after(Timestamp::now())
         {
-            self.hold(wait);
+            self.held.until_over(wait);
         }
         Ok(received)
-    }
-
-    /// Keeps quiet after a 429 with `Retry-After`, for all queries alike.
-    fn respect_hold(&self) -> Result<(), Failure> {
-        let mut held = self
-            .held_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let Some(until) = *held else { return Ok(()) };
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            *held = None;
-            return Ok(());
-        }
-        Err(Failure {
-            reason: Reason::RateLimited,
-            message: format!("the source asked to be left alone for {} more", say(left)),
-            retry_after: SignedDuration::try_from(left).ok(),
-        })
-    }
-
-    fn hold(&self, wait: SignedDuration) {
-        let until = Duration::try_from(wait)
-            .ok()
-            .and_then(|wait| Instant::now().checked_add(wait));
-        *self
-            .held_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = until;
     }
 
     /// Each way is tried once, in order, as long as the one before is refused.
@@ -474,7 +405,7 @@ impl Client {
                 None,
             ) => {
                 let client = self.client().await?;
-                secret::basic(&client, &self.config.urls[0], username, password_file).await?
+                secret::basic(&client, self.url(), username, password_file).await?
             }
         }))
     }

@@ -254,8 +254,11 @@ fn granted(received: &Received) -> Result<Token, Failure> {
 /// How long a token is used that lives for `seconds`.
 fn usable_for(seconds: f64) -> Duration {
     // NaN and negative lives are over at once.
-    let life = Duration::try_from_secs_f64(seconds.min(LONGEST_LIFE.as_secs_f64()))
-        .unwrap_or(Duration::ZERO);
+    let life = if seconds > 0.0 {
+        Duration::try_from_secs_f64(seconds).map_or(LONGEST_LIFE, |life| life.min(LONGEST_LIFE))
+    } else {
+        Duration::ZERO
+    };
     // Of a short life at least half is used.
     life - LEEWAY.min(life / 2)
 }
@@ -349,7 +352,9 @@ mod tests {
             r#"{"access_token": "hunter2"}"#,
             r#"{"access_token": "hunter2", "token_type": "bearer", "expires_in": "3600"}"#,
         ] {
-            let token = granted(&answer(200, body)).ok().expect(body);
+            let Ok(token) = granted(&answer(200, body)) else {
+                panic!("{body}")
+            };
             assert_eq!(token.header, "Bearer hunter2");
             assert!(!format!("{:?}", token.header).contains("hunter2"));
         }

@@ -38,69 +38,80 @@ pub enum Username {
 }
 
 /// The credentials, or the field and what is wrong with it.
-pub(in crate::signals) fn ready(
+pub(super) fn of_any_kind(
     basic: Option<BasicAuthSpec>,
     token_file: Option<PathBuf>,
     oauth2: Option<OAuth2Spec>,
 ) -> Result<Credentials, (String, String)> {
-    let owned = |(field, problem): FieldProblem| (field.to_owned(), problem);
-    match (basic, token_file, oauth2) {
-        (None, None, None) => Ok(Credentials::None),
-        (Some(basic), None, None) => ready_basic(basic).map_err(owned),
-        (None, Some(token_file), None) => {
-            check_path("bearerTokenFile", &token_file).map_err(owned)?;
-            Ok(Credentials::Bearer { token_file })
-        }
-        (None, None, Some(written)) => {
+    let Some(written) = oauth2 else {
+        return ready(basic, token_file).map_err(|(field, problem)| (field.to_owned(), problem));
+    };
+    let beside = match (basic, token_file) {
+        (None, None) => {
             let ready = oauth2::ready(written)?;
-            Ok(Credentials::OAuth2(Box::new(ready)))
+            return Ok(Credentials::OAuth2(Box::new(ready)));
         }
-        (basic, token_file, _) => {
-            let (field, beside) = match (basic, token_file) {
-                (Some(_), Some(_)) => ("bearerTokenFile", "basicAuth"),
-                (Some(_), None) => ("oauth2", "basicAuth"),
-                (None, _) => ("oauth2", "bearerTokenFile"),
-            };
-            let problem = format!("set beside {beside}, wanted one of them: remove the other");
-            Err((field.to_owned(), problem))
-        }
-    }
+        (Some(_), _) => "basicAuth",
+        (None, Some(_)) => "bearerTokenFile",
+    };
+    let problem = format!("set beside {beside}, wanted one of them: remove the other");
+    Err(("oauth2".to_owned(), problem))
 }
 
-fn ready_basic(basic: BasicAuthSpec) -> Result<Credentials, FieldProblem> {
-    let BasicAuthSpec {
-        username,
-        username_file,
-        password_file,
-    } = basic;
-    check_path("basicAuth.passwordFile", &password_file)?;
-    let username = match (username, username_file) {
-        (Some(name), None) if name.contains(':') || name.is_empty() => {
-            return Err((
-                "basicAuth.username",
-                "empty or with a colon, which basic authentication does not allow".to_owned(),
-            ));
+/// Those that stand in files.
+pub(in crate::signals) fn ready(
+    basic: Option<BasicAuthSpec>,
+    token_file: Option<PathBuf>,
+) -> Result<Credentials, FieldProblem> {
+    match (basic, token_file) {
+        (None, None) => Ok(Credentials::None),
+        (Some(_), Some(_)) => Err((
+            "bearerTokenFile",
+            "set beside basicAuth, wanted one of them: remove the other".to_owned(),
+        )),
+        (None, Some(token_file)) => {
+            check_path("bearerTokenFile", &token_file)?;
+            Ok(Credentials::Bearer { token_file })
         }
-        (Some(name), None) => Username::Given(name),
-        (None, Some(file)) => {
-            check_path("basicAuth.usernameFile", &file)?;
-            Username::File(file)
+        (
+            Some(BasicAuthSpec {
+                username,
+                username_file,
+                password_file,
+            }),
+            None,
+        ) => {
+            check_path("basicAuth.passwordFile", &password_file)?;
+            let username = match (username, username_file) {
+                (Some(name), None) if name.contains(':') || name.is_empty() => {
+                    return Err((
+                        "basicAuth.username",
+                        "empty or with a colon, which basic authentication does not allow"
+                            .to_owned(),
+                    ));
+                }
+                (Some(name), None) => Username::Given(name),
+                (None, Some(file)) => {
+                    check_path("basicAuth.usernameFile", &file)?;
+                    Username::File(file)
+                }
+                (Some(_), Some(_)) => {
+                    return Err((
+                        "basicAuth.usernameFile",
+                        "set beside username, wanted one of them: remove the other".to_owned(),
+                    ));
+                }
+                (None, None) => {
+                    return Err((
+                        "basicAuth.username",
+                        "missing: set it, or usernameFile".to_owned(),
+                    ));
+                }
+            };
+            Ok(Credentials::Basic {
+                username,
+                password_file,
+            })
         }
-        (Some(_), Some(_)) => {
-            return Err((
-                "basicAuth.usernameFile",
-                "set beside username, wanted one of them: remove the other".to_owned(),
-            ));
-        }
-        (None, None) => {
-            return Err((
-                "basicAuth.username",
-                "missing: set it, or usernameFile".to_owned(),
-            ));
-        }
-    };
-    Ok(Credentials::Basic {
-        username,
-        password_file,
-    })
+    }
 }
