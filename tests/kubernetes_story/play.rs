@@ -225,6 +225,15 @@ impl Play<'_> {
             .await
     }
 
+    /// Waits until the policy's signal is an error for this reason.
+    pub(crate) async fn policy_says(&self, policy: &str, reason: &str) -> Result<(), Error> {
+        let path = self.path("EtcdDefragPolicy", policy);
+        self.until(&path, |policy| {
+            policy["status"]["clusters"][0]["signal"]["reason"] == reason
+        })
+        .await
+    }
+
     /// Waits until the target is not ready for this reason.
     pub(crate) async fn target_says(&self, target: &str, reason: &str) -> Result<(), Error> {
         let path = self.path("EtcdTarget", target);

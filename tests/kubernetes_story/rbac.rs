@@ -210,6 +210,8 @@ async fn without_one(world: &World, rights: &[Right], without: usize) -> Result<
         "secrets" => play.target_says("with-user", "SecretUnusable").await?,
         // Everything else works: a run ends and is removed.
         "events" if missing.verb == "create" => play.run_is_removed("once").await?,
+        "*" if missing.verb == "list" => play.policy_says("outside", "AuthFailed").await?,
+        "*" => play.policy_says("of-pod", "AuthFailed").await?,
         "pods" if missing.verb == "list" => play.target_says("pods", "MembersUnresolved").await?,
         _ => {}
     }

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use defragd::core::reason::Reason;
-use defragd::core::signal::{MetricSignal, Reading, Reduce, SignalState};
+use defragd::core::signal::{Metric, MetricSignal, Reading, Reduce, SignalState};
 use defragd::signals::metrics_api::{Limits, MetricsApi};
 use defragd_harness::{Error, KubeApi, eventually};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::{TEAM, WAIT, World, above, below, client, external, of_pod, reduced};
+use crate::support::{
+    TEAM, WAIT, World, above, below, client, external, of_object, of_pod, reduced,
+};
 
 async fn read(api: &MetricsApi, signal: &MetricSignal) -> Reading {
     api.read(signal, TEAM, Timestamp::now(), true).await
@@ -114,6 +116,7 @@ async fn what_the_adapter_answers() -> Result<(), Error> {
     let odd = read(&api, &of_pod("pod_nan", below("0.5"))).await;
     assert_eq!(odd.state, SignalState::Inconclusive, "{odd:?}");
 
+    objects_of_all_sorts(&api).await?;
     a_missing_metric_is_an_error_later(&world).await?;
 
     // Equal questions of a tick are asked once.
@@ -147,6 +150,33 @@ async fn what_the_adapter_answers() -> Result<(), Error> {
     Ok(())
 }
 
+/// A selector, a group of its own, and the namespace itself, which is a case of its own in paths.
+async fn objects_of_all_sorts(api: &MetricsApi) -> Result<(), Error> {
+    let mut slow = of_pod("pod_reclaimable", above("1"));
+    if let Metric::Object { selector, .. } = &mut slow.metric {
+        "disk=slow".clone_into(selector);
+    }
+    let set = ("apps/v1", "StatefulSet", "etcd");
+    let team = ("v1", "Namespace", TEAM);
+    for (signal, value) in [
+        (slow, 7.0),
+        (of_object(set, "set_reclaimable", above("1")), 8.0),
+        (of_object(team, "ns_reclaimable", above("1")), 9.0),
+    ] {
+        let fires = until(api, &signal, SignalState::Firing).await?;
+        assert_eq!(fires.value, Some(value), "{fires:?}");
+    }
+    for (object, words) in [
+        (("v1", "Namespace", "other"), "own namespace only"),
+        (("v1", "Node", "node-0"), "lies in no namespace"),
+    ] {
+        let refused = read(api, &of_object(object, "ns_reclaimable", above("1"))).await;
+        assert_eq!(refused.reason, Reason::QueryInvalid, "{refused:?}");
+        assert!(refused.message.contains(words), "{refused:?}");
+    }
+    Ok(())
+}
+
 /// S86.
 async fn a_missing_metric_is_an_error_later(world: &World) -> Result<(), Error> {
     let limits = Limits {
@@ -155,7 +185,7 @@ async fn a_missing_metric_is_an_error_later(world: &World) -> Result<(), Error> 
     };
     let api = MetricsApi::new(client(&world.api.kubeconfig_admin()).await, limits);
     let mut unknown_kind = of_pod("pod_reclaimable", above("1"));
-    if let defragd::core::signal::Metric::Object { described, .. } = &mut unknown_kind.metric {
+    if let Metric::Object { described, .. } = &mut unknown_kind.metric {
         described.kind = "Etcd".to_owned();
     }
     for missing in [

@@ -30,6 +30,9 @@ groups:
   - {record: ext_infinite, labels: {namespace: team}, expr: vector(1) / 0}
   - {record: ext_ratio, labels: {namespace: team}, expr: vector(0.3)}
   - {record: pod_reclaimable, labels: {namespace: team, pod: etcd-0}, expr: max(etcd_mvcc_db_total_size_in_bytes - etcd_mvcc_db_total_size_in_use_in_bytes)}
+  - {record: pod_reclaimable, labels: {namespace: team, pod: etcd-0, disk: slow}, expr: vector(7)}
+  - {record: set_reclaimable, labels: {namespace: team, statefulset: etcd}, expr: vector(8)}
+  - {record: ns_reclaimable, labels: {namespace: team}, expr: vector(9)}
   - {record: pod_nan, labels: {namespace: team, pod: etcd-0}, expr: vector(0) / 0}
 "#;
 
@@ -56,7 +59,13 @@ impl World {
             .start()
             .await?;
         cluster.fragment(80 * MIB, 8 * MIB).await?;
-        for series in ["ext_reclaimable", "pod_reclaimable", "ext_nan", "pod_nan"] {
+        for series in [
+            "ext_reclaimable",
+            "pod_reclaimable",
+            "ext_nan",
+            "pod_nan",
+            "ns_reclaimable",
+        ] {
             let there = |samples: &[_]| !samples.is_empty();
             prometheus.wait_for(series, there).await?;
         }
@@ -92,13 +101,21 @@ impl World {
 /// Namespaces are told by a label, so that each sees its own series alone.
 fn adapter_config() -> Value {
     let namespace = json!({ "namespace": { "resource": "namespace" } });
-    let both = json!({ "namespace": { "resource": "namespace" }, "pod": { "resource": "pod" } });
-    json!({
-        "rules": [{
-            "seriesQuery": "{__name__=~\"^pod_.*\",namespace!=\"\",pod!=\"\"}",
-            "resources": { "overrides": both },
+    let rule = |prefix: &str, label: &str, group: &str| {
+        let mut overrides = namespace.clone();
+        overrides[label] = json!({ "group": group, "resource": label });
+        json!({
+            "seriesQuery": format!("{{__name__=~\"^{prefix}_.*\",{label}!=\"\"}}"),
+            "resources": { "overrides": overrides },
             "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
-        }],
+        })
+    };
+    json!({
+        "rules": [
+            rule("pod", "pod", ""),
+            rule("set", "statefulset", "apps"),
+            rule("ns", "namespace", ""),
+        ],
         "externalRules": [{
             "seriesQuery": "{__name__=~\"^ext_.*\",namespace!=\"\"}",
             "resources": { "overrides": namespace },
@@ -135,12 +152,21 @@ pub(crate) fn external(name: &str, selector: &str, threshold: Threshold) -> Metr
 }
 
 pub(crate) fn of_pod(name: &str, threshold: Threshold) -> MetricSignal {
+    of_object(("v1", "Pod", "etcd-0"), name, threshold)
+}
+
+/// `apiVersion`, kind and name of the object.
+pub(crate) fn of_object(
+    (api_version, kind, object): (&str, &str, &str),
+    name: &str,
+    threshold: Threshold,
+) -> MetricSignal {
     MetricSignal {
         metric: Metric::Object {
             described: DescribedObject {
-                api_version: "v1".to_owned(),
-                kind: "Pod".to_owned(),
-                name: "etcd-0".to_owned(),
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+                name: object.to_owned(),
             },
             name: name.to_owned(),
             selector: String::new(),

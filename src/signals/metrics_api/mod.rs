@@ -39,7 +39,7 @@ pub const SOURCE: &str = "kubernetes/metrics";
 /// Bytes read of an answer.
 const MAX_BODY: usize = 4 << 20;
 /// Requests that may leave in a second, and at once.
-const REQUESTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10).unwrap();
+const REQUESTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).unwrap();
 /// A metric that nobody has asked for so long is forgotten: longer than the
 /// longest interval.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(2 * 60 * 60);

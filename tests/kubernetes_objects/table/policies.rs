@@ -65,6 +65,11 @@ pub(crate) const POLICIES: &[Row] = &[
         Bad("a selector needs matchLabels or matchExpressions"),
     ),
     (
+        "metric-key-of-nothing",
+        "{signal: {metric: {external: {name: m, selector: {matchLabels: {'': a}}}, above: 1}}}",
+        Bad("the key of a label has 1 to 317 characters"),
+    ),
+    (
         "metric-values-of-exists",
         "{signal: {metric: {external: {name: m, selector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}, above: 1}}}",
         Bad("In and NotIn need values"),
