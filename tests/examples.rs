@@ -202,6 +202,7 @@ fn evaluate(
         primary: Some(reading.clone()),
         fallback: None,
         emergency: None,
+        blockers: Some(blockers),
         runs: Ok(runs),
     };
     decide(policy, state.clone(), &facts)

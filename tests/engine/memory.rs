@@ -345,6 +345,8 @@ pub(crate) fn policy(name: &str, on: &str, edit: impl FnOnce(&mut Policy)) -> Po
         on_error: OnSilence::Hold,
         fallback: None,
         schedule: Schedule::default(),
+        blockers: Vec::new(),
+        max_blocked_for: None,
         cooldown: SignedDuration::from_hours(1),
         backoff: Backoff::default(),
         max_runs_per_day: None,
