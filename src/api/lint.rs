@@ -183,7 +183,9 @@ impl Look<'_> {
 
     fn policy(&mut self, object: &EtcdDefragPolicy, policy: &Policy, sources: Option<&[String]>) {
         match &policy.signal {
-            Signal::Prometheus(signal) => self.prometheus(signal, policy, sources),
+            Signal::Prometheus(signal) => {
+                self.prometheus("spec.signal", signal, policy, sources);
+            }
             Signal::Probe(rule) => {
                 let path = "spec.signal.probe.rule";
                 self.rule(
@@ -204,6 +206,7 @@ impl Look<'_> {
                 }
             }
         }
+        self.blockers(policy, sources);
         if let Some(fallback) = &object.spec.fallback {
             self.rule(
                 "spec.fallback.probe.rule",
@@ -251,13 +254,43 @@ impl Look<'_> {
         }
     }
 
+    fn blockers(&mut self, policy: &Policy, sources: Option<&[String]>) {
+        for (i, blocker) in policy.blockers.iter().enumerate() {
+            let path = format!("spec.blockers[{i}].signal");
+            if blocker.signal == policy.signal {
+                self.warn(
+                    &path,
+                    "it is the policy's own signal, so it blocks whenever a run is due; ask something else",
+                );
+            } else if let Signal::Prometheus(signal) = &blocker.signal {
+                self.source(&path, signal, sources);
+                self.query(&path, signal);
+            }
+        }
+        if let Some(max) = policy.max_blocked_for.filter(|max| *max < policy.interval) {
+            let message = format!(
+                "{} is shorter than the interval ({}), so it is over before blockers are asked twice; lengthen it",
+                duration::format(max),
+                duration::format(policy.interval),
+            );
+            self.warn("spec.maxBlockedFor", message);
+        }
+    }
+
     fn prometheus(
         &mut self,
+        path: &str,
         signal: &PrometheusSignal,
         policy: &Policy,
         sources: Option<&[String]>,
     ) {
-        const PATH: &str = "spec.signal.prometheus";
+        self.source(path, signal, sources);
+        self.query(path, signal);
+        self.look_back(signal, policy);
+    }
+
+    /// `path` is that of the signal.
+    fn source(&mut self, path: &str, signal: &PrometheusSignal, sources: Option<&[String]>) {
         if let Some(sources) = sources
             && !sources.contains(&signal.source)
         {
@@ -273,15 +306,25 @@ impl Look<'_> {
                 "{} is not a configured source; {known}",
                 quoted(&signal.source)
             );
-            self.say(Severity::Error, format!("{PATH}.source"), message);
+            self.say(
+                Severity::Error,
+                format!("{path}.prometheus.source"),
+                message,
+            );
         }
+    }
+
+    fn query(&mut self, path: &str, signal: &PrometheusSignal) {
         let hint = match &signal.threshold {
             Some(threshold) => signal.query.unit_hint(threshold),
             None => signal.query.alert_hint(),
         };
         if let Some(hint) = hint {
-            self.warn(format!("{PATH}.query"), hint.message);
+            self.warn(format!("{path}.prometheus.query"), hint.message);
         }
+    }
+
+    fn look_back(&mut self, signal: &PrometheusSignal, policy: &Policy) {
         if let Some(range) = signal.query.max_range()
             && policy.cooldown < range
         {

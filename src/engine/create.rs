@@ -63,7 +63,10 @@ impl Creating {
     ) -> Result<Allowed, Held> {
         let key = run_key(view, run);
         // One that exists is not new.
-        let exists = host.run(&key).map_err(|error| failed(run, &error))?.is_some();
+        let exists = host
+            .run(&key)
+            .map_err(|error| failed(run, &error))?
+            .is_some();
         if self.line.is_open() || exists {
             return Ok(Allowed(key));
         }

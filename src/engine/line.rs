@@ -113,7 +113,10 @@ impl Line {
     }
 
     /// Takes in, once, who stood in line when the last process stopped.
-    pub(super) fn seed(&self, waiting: impl FnOnce() -> Vec<(ObjectKey, Timestamp, SignedDuration)>) {
+    pub(super) fn seed(
+        &self,
+        waiting: impl FnOnce() -> Vec<(ObjectKey, Timestamp, SignedDuration)>,
+    ) {
         if std::mem::replace(&mut self.inner().seeded, true) {
             return;
         }
@@ -160,7 +163,8 @@ impl Line {
                     {
                         return Err(Waits::Queued(queued));
                     }
-                    tokio::time::sleep(wait.max(SignedDuration::from_millis(1)).unsigned_abs()).await;
+                    tokio::time::sleep(wait.max(SignedDuration::from_millis(1)).unsigned_abs())
+                        .await;
                     continue;
                 }
                 Turn::Behind(first, until) => (first, until),
@@ -343,7 +347,8 @@ impl Line {
             }
         }
         if let Some(limit) = self.per_minute {
-            let each = SignedDuration::from_secs(60) / i32::try_from(limit.get()).unwrap_or(i32::MAX);
+            let each =
+                SignedDuration::from_secs(60) / i32::try_from(limit.get()).unwrap_or(i32::MAX);
             let wait = each.saturating_mul(i32::try_from(before + 1).unwrap_or(i32::MAX));
             until = until.max(now.checked_add(wait).unwrap_or(Timestamp::MAX));
             if limits.is_empty() {
@@ -431,6 +436,7 @@ impl Inner {
     }
 
     fn forget(&mut self, now: Timestamp) {
-        self.lately.retain(|_, start| now.duration_since(*start) < HOUR);
+        self.lately
+            .retain(|_, start| now.duration_since(*start) < HOUR);
     }
 }

@@ -72,7 +72,10 @@ impl Blocker {
             SignalState::NoData => format!("blocker {:?} has no data: {said}", self.name),
             SignalState::Inconclusive => format!("blocker {:?} proves nothing: {said}", self.name),
             SignalState::NotFiring | SignalState::Error => {
-                format!("blocker {:?} cannot be read ({}): {said}", self.name, reading.reason)
+                format!(
+                    "blocker {:?} cannot be read ({}): {said}",
+                    self.name, reading.reason
+                )
             }
         }
     }
@@ -118,7 +121,9 @@ pub(super) fn hold(
         Some(old) if old.by == by => old.message,
         _ => together(&said, &by),
     };
-    let until = policy.max_blocked_for.and_then(|max| Some((max, since.checked_add(max).ok()?)));
+    let until = policy
+        .max_blocked_for
+        .and_then(|max| Some((max, since.checked_add(max).ok()?)));
     let too_long = until.is_some_and(|(_, until)| until <= now);
     let mut text = format!("{message}; a run has waited for that since {since}");
     if let Some((max, _)) = until.filter(|_| too_long) {
