@@ -272,14 +272,22 @@ impl<H: Host> Concluding<'_, H> {
     /// stops before anything could be decided.
     async fn conclude(&self) -> Result<Option<Concluded>, HostError> {
         let (shared, view) = (self.shared, self.view);
-        let mut decision = self.decide(None);
+        let known = &view.state;
+        let mut decision = self.decide(known, None);
+        // The episode began when the signal was read, not when the run's turn came.
+        let known = &ClusterState {
+            firing_since: decision.state.firing_since,
+            gap_since: decision.state.gap_since,
+            evidence_at: decision.state.evidence_at,
+            ..known.clone()
+        };
         let mut pause = None;
         if decision.asks_blockers {
             let Some(said) = self.ask_blockers(AsOf::Tick).await else {
                 return Ok(None);
             };
             pause = said.iter().filter_map(|reading| reading.retry_after).max();
-            decision = self.decide(Some(&said));
+            decision = self.decide(known, Some(&said));
         }
         let Some(run) = decision.create.clone() else {
             shared.creating.leave(&view.key);
@@ -316,7 +324,7 @@ impl<H: Host> Concluding<'_, H> {
             .creating
             .turn(&*shared.base.host, &view.cluster)
             .await;
-        let decision = self.decide(said.as_deref());
+        let decision = self.decide(known, said.as_deref());
         let decision = self.carry_out(decision, &allowed).await?;
         self.end(decision, pause).await
     }
@@ -403,7 +411,7 @@ impl<H: Host> Concluding<'_, H> {
         }
     }
 
-    fn decide(&self, said: Option<&[Reading]>) -> Decision {
+    fn decide(&self, known: &ClusterState, said: Option<&[Reading]>) -> Decision {
         let view = self.view;
         let summaries = listed(&*self.shared.base.host, view);
         let cluster = view.cluster.to_string();
@@ -418,7 +426,7 @@ impl<H: Host> Concluding<'_, H> {
             blockers: said,
             runs: summaries.as_deref().map_err(Clone::clone),
         };
-        decide(self.policy, view.state.clone(), &facts)
+        decide(self.policy, known.clone(), &facts)
     }
 }
 

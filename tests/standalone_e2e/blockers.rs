@@ -43,7 +43,7 @@ async fn a_run_waits_for_its_blockers() -> Result<(), Error> {
             { "name": "alerts", "signal": { "prometheus": {
                 "source": "main", "query": "ALERTS{alertname=\"Upgrade\", alertstate=\"firing\"}" } } },
             { "name": "untouched", "signal": { "prometheus": {
-                "source": "main", "query": "max(etcd_debugging_mvcc_put_total)", "below": 1 } } },
+                "source": "main", "query": "max(etcd_mvcc_put_total)", "below": 1 } } },
         ],
     });
     world.play(&[policy("careful", spec)]).await?;

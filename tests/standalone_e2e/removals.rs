@@ -61,8 +61,11 @@ async fn a_run_that_is_not_kept_is_remembered() -> Result<(), Error> {
         "{log}"
     );
     assert_eq!(
-        (said("CreateFailed", true), said("CreateFailed", false)),
-        (1, 1),
+        (
+            said("CreationLimited", true),
+            said("CreationLimited", false)
+        ),
+        (0, 1),
         "{log}"
     );
     Ok(())
