@@ -17,8 +17,9 @@ use super::now;
 
 /// How long a newcomer lets others come that are due at the same moment.
 const GATHER: Duration = Duration::from_millis(200);
-/// How long somebody stands in line at a stretch. Its signal is then asked again.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long somebody stands in line at a stretch: its reading gets no older than it
+/// does between two evaluations, within bounds. Its signal is then asked again.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 /// How late somebody may come back to its place.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
@@ -63,6 +64,13 @@ pub(super) struct Wish<'a> {
     pub(super) firing_since: Option<Timestamp>,
     /// How soon it comes back when it cannot be served.
     pub(super) interval: SignedDuration,
+}
+
+impl Wish<'_> {
+    fn patience(&self) -> Duration {
+        let (least, most) = PATIENCE;
+        self.interval.unsigned_abs().clamp(least, most)
+    }
 }
 
 /// Why there is no run yet.
@@ -153,27 +161,27 @@ impl Line {
             }
         }
         loop {
-            let wait = match self.turn(wish, &known) {
+            let patience = wish.patience().saturating_sub(began.elapsed());
+            let (first, until) = match self.turn(wish, &known) {
                 Turn::Served => return Ok(()),
                 Turn::Unknown(error) => return Err(Waits::Unknown(error)),
                 Turn::Closed(queued) => {
                     let wait = queued.until.duration_since(now());
-                    if wait.unsigned_abs() >= PATIENCE.saturating_sub(began.elapsed())
-                        || shutdown.is_cancelled()
-                    {
+                    let wait = wait.max(SignedDuration::from_millis(1)).unsigned_abs();
+                    if wait >= patience || shutdown.is_cancelled() {
                         return Err(Waits::Queued(queued));
                     }
-                    tokio::time::sleep(wait.max(SignedDuration::from_millis(1)).unsigned_abs())
-                        .await;
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {}
+                        () = shutdown.cancelled() => {}
+                    }
                     continue;
                 }
                 Turn::Behind(first, until) => (first, until),
             };
-            let patience = PATIENCE.saturating_sub(began.elapsed());
             if patience.is_zero() || shutdown.is_cancelled() {
                 return Err(Waits::Queued(self.queued(wish)));
             }
-            let (first, until) = wait;
             let until = until.map_or(patience, |at| {
                 let left = at.duration_since(now()).max(SignedDuration::from_millis(1));
                 patience.min(left.unsigned_abs())
@@ -192,8 +200,10 @@ impl Line {
             return;
         }
         let mut inner = self.inner();
-        inner.remove(policy);
-        inner.call_first();
+        if inner.places.contains_key(policy) {
+            inner.remove(policy);
+            inner.call_first();
+        }
     }
 
     /// What it was served for became this run.
@@ -251,7 +261,7 @@ impl Line {
             let until = (!waiting.present).then_some(waiting.kept_until);
             // Nobody is let go for a while: then nobody need stand here.
             if let Some(opens) = self.hour_opens(&inner, now)
-                && opens.duration_since(now).unsigned_abs() >= PATIENCE
+                && opens.duration_since(now).unsigned_abs() >= wish.patience()
             {
                 let before = inner.before(&place);
                 return Turn::Closed(self.queue_up(&mut inner, before, now));

@@ -40,6 +40,9 @@ pub(super) struct PolicyShared<H> {
 /// Pause before an evaluation that could not be recorded is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
 
+/// How long before its turn a policy in line is looked at.
+const EARLY: SignedDuration = SignedDuration::from_secs(1);
+
 /// Longest wait of a policy that appears in a crowd.
 const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
 /// How late somebody may come and still use the answer of those in time.
@@ -306,7 +309,8 @@ impl<H: Host> Concluding<'_, H> {
                 self.tell_trouble(&note);
                 decision.state.decision = Some(note);
                 decision.state.next_eligible = until;
-                decision.recheck = until;
+                // A little early, so that it stands there when its turn comes.
+                decision.recheck = until.and_then(|at| at.checked_sub(EARLY).ok());
                 return self.end(decision, pause).await;
             }
         };

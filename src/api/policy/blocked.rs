@@ -1,7 +1,8 @@
 //! What holds runs back, in spec and status, and the time line of decisions.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::SignalSpec;
 use crate::api::defrag::convert::reason;
@@ -19,11 +20,33 @@ pub struct BlockerSpec {
     pub name: String,
     /// What is asked, as in `spec.signal`. It is asked when a run would start, and
     /// again right before the run is created.
+    #[schemars(schema_with = "signal")]
     pub signal: SignalSpec,
     /// What it counts as without data. Block (the default): nobody knows, so
     /// nothing starts. Pass: there is nothing in the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_data: Option<BlockerNoData>,
+}
+
+/// The schema of a signal without the rules of its probe: for each entry of a list they would
+/// cost more than the API server allows. Validation says what they say.
+fn signal(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = generator.subschema_for::<SignalSpec>();
+    if let Some(probe) = schema.pointer_mut("/properties/probe") {
+        without_rules(probe);
+    }
+    schema
+}
+
+fn without_rules(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("x-kubernetes-validations");
+            fields.values_mut().for_each(without_rules);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_rules),
+        _ => {}
+    }
 }
 
 mirror! {
