@@ -100,20 +100,16 @@ async fn a_run_waits_for_its_blockers() -> Result<(), Error> {
     assert_eq!(world.counts().await?, [1.0]);
     assert_eq!(condition(&status), Some(pair("False", "Accepted")));
     let status = world
-        .until("the cooldown", |s| s.decision("careful") == "CoolingDown")
+        .until("the rest", |s| s.decision("careful") == "BackingOff")
         .await?;
     let told: Vec<&str> = status.policy("careful")["timeline"]
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(|spell| spell["reason"].as_str())
-        .filter(|reason| ["Blocked", "RunCreated", "CoolingDown"].contains(reason))
+        .filter(|reason| ["Blocked", "RunCreated", "BackingOff"].contains(reason))
         .collect();
-    assert_eq!(
-        told,
-        ["Blocked", "RunCreated", "CoolingDown"],
-        "{status:#?}"
-    );
+    assert_eq!(told, ["Blocked", "RunCreated", "BackingOff"], "{status:#?}");
     let text = defragd.status_text().await?;
     assert!(text.contains("time line"), "{text}");
     assert!(text.contains("blocker \"untouched\""), "{text}");
