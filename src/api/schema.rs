@@ -43,6 +43,16 @@ pub(super) fn object_name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A name by RFC 1123 without dots.
+pub(super) fn label_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+    })
+}
+
 /// Most labels of a selector.
 pub(super) const MAX_LABELS: usize = 16;
 /// Longest key of a label: a prefix of 253, a slash, a name of 63.

@@ -1,11 +1,13 @@
 //! Asking: the signal of a policy, and the members where that is necessary.
 
+use futures::future::join_all;
 use jiff::Timestamp;
 
 use crate::core::decide::{Policy, wants_fallback, wants_sample_age};
 use crate::core::probe;
 use crate::core::reason::Reason;
 use crate::core::signal::{MetricSignal, PrometheusSignal, Reading, Signal, SignalState};
+use crate::core::tick;
 use crate::core::view::Observation;
 use crate::etcd::Connection;
 use crate::signals::Sources;
@@ -84,6 +86,43 @@ pub(super) async fn read<H: Host>(
     }
 }
 
+/// When an answer of a blocker has to be of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AsOf {
+    /// The last tick of its question, so that all policies with this blocker share one
+    /// answer, whenever they ask.
+    Tick,
+    /// This moment.
+    Now,
+}
+
+/// What the policy's blockers say, in their order.
+pub(super) async fn blockers<H: Host>(
+    shared: &PolicyShared<H>,
+    policy: &Policy,
+    cluster: &ClusterKey,
+    connection: &Connection,
+    as_of: AsOf,
+) -> Vec<Reading> {
+    let now = now();
+    let asked = policy.blockers.iter().map(|blocker| async move {
+        let tick = tick::next(now, policy.interval, &subject(&blocker.signal, cluster));
+        let mut asking = Asking {
+            sources: &shared.sources,
+            connection,
+            asked_at: match as_of {
+                AsOf::Tick => tick.checked_sub(policy.interval).unwrap_or(now).min(now),
+                AsOf::Now => now,
+            },
+            namespace: &cluster.object.namespace,
+            seen: None,
+        };
+        asking.signal(&blocker.signal, false).await
+    });
+    // A slow one keeps no other one waiting.
+    Box::pin(join_all(asked)).await
+}
+
 /// One evaluation's questions, all as of one tick.
 struct Asking<'a> {
     sources: &'a Sources,
@@ -142,7 +181,12 @@ async fn observe(connection: Connection) -> Observation {
 
 /// What the signal asks, for those who ask the same to ask it at the same moment.
 pub(super) fn question(policy: &Policy, cluster: &ClusterKey) -> String {
-    match &policy.signal {
+    subject(&policy.signal, cluster)
+}
+
+/// What is asked, as text: equal questions have equal ones.
+fn subject(signal: &Signal, cluster: &ClusterKey) -> String {
+    match signal {
         Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
         Signal::Metric(signal) => signal.metric.question(&cluster.object.namespace),
         Signal::Alert(signal) => format!("{}\n{}", signal.source, signal.matchers),

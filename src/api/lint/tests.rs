@@ -104,6 +104,12 @@ fn accepted_but_hardly_meant() {
             ),
         ),
         (
+            "blockers",
+            policy(
+                "signal: {probe: {}}\nmaxBlockedFor: 10s\nblockers:\n- {name: itself, signal: {probe: {}}}\n- {name: always, signal: {prometheus: {source: main, query: up}}}",
+            ),
+        ),
+        (
             "timeouts",
             policy("signal: {probe: {}}\nrunTemplate: {memberTimeout: 2h, suspend: true}"),
         ),
@@ -150,6 +156,16 @@ fn unknown_sources_are_errors_when_the_configuration_is_known() {
         ]
     );
     assert_eq!(said(&text, Some(&[])).len(), 1);
+    let text = policy(
+        "signal: {probe: {}}\nblockers: [{name: a, signal: {prometheus: {source: mian, query: up == 0}}}]",
+    );
+    assert_eq!(
+        said(&text, Some(&["main"])),
+        [
+            "p.yaml:7: error: spec.blockers[0].signal.prometheus.source: \"mian\" is not a configured source; \
+             use one of main, or add it to the configuration"
+        ]
+    );
 }
 
 #[test]

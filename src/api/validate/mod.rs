@@ -1,6 +1,7 @@
 //! The verdict on an object: its spec parsed once into core's types, or every
 //! error in it with the field, the value and the remedy.
 
+mod blockers;
 mod check;
 mod metric;
 mod policy;

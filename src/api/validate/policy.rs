@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::check::{Check, Span, days};
 use super::metric::metric;
 use super::run::{positive, rule, template};
-use super::{FieldError, Place, quoted};
+use super::{FieldError, Place, blockers, quoted};
 use crate::api::policy::{
     AlertSignalSpec, BackoffSpec, EmergencySpec, EtcdDefragPolicy, EtcdDefragPolicySpec,
     FallbackSpec, HistoryLimitSpec, OnSilenceSpec, PrometheusSignalSpec, SignalSpec,
@@ -43,6 +43,8 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
         fallback,
         windows,
         blackouts,
+        blockers,
+        max_blocked_for,
         cooldown,
         backoff,
         max_runs_per_day,
@@ -98,6 +100,8 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
         windows: windows_of(c, "spec.windows", windows),
         blackouts: windows_of(c, "spec.blackouts", blackouts),
     };
+    let max_blocked_for = blockers::max_blocked_for(c, max_blocked_for.as_deref(), blockers);
+    let blockers = blockers::blockers(c, blockers);
     let cooldown_given = cooldown.as_deref();
     let cooldown = c
         .duration("spec.cooldown", cooldown_given, &positive(days(30), "1h"))
@@ -143,6 +147,8 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
         on_error,
         fallback,
         schedule,
+        blockers,
+        max_blocked_for,
         cooldown,
         backoff,
         max_runs_per_day,
@@ -158,7 +164,7 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
 }
 
 /// When something is wrong the value returned does not matter: the check fails.
-fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal {
+pub(super) fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal {
     let SignalSpec {
         prometheus,
         metric: metric_spec,

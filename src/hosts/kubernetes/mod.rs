@@ -177,6 +177,7 @@ pub async fn run(
         limits: engine::Limits {
             max_concurrent_runs: options.max_concurrent_runs,
             runs_per_hour: limits.runs_per_hour,
+            runs_per_minute: limits.runs_per_minute,
         },
         shutdown_timeout: limits.shutdown_timeout,
     };
