@@ -129,7 +129,7 @@ async fn from_a_metric_to_a_run() -> Result<(), Error> {
     let for_real = json!({ "spec": { "dryRun": false } });
     world
         .api
-        .merge(&format!("{path}/outside"), &for_real)
+        .patch(&format!("{path}/outside"), &for_real)
         .await?;
     let status = until(&world, &defragd, "a run that ends", |status| {
         status
