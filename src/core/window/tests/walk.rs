@@ -280,7 +280,7 @@ fn t71_the_odd_changes_one_by_one() {
         ("America/St_Johns", "2006-10-29T02:31:00Z", 23, 30),
     ] {
         let at: Timestamp = at.parse().unwrap();
-        for length in [1, 45, 90, 24 * 60] {
+        for length in [45, 24 * 60] {
             for cron in [false, true] {
                 compare(zone, &[drawn(hour, minute, length, cron)], &[], at);
                 compare(zone, &[], &[drawn(hour, minute, length, cron)], at);
