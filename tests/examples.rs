@@ -21,6 +21,7 @@ use defragd::core::signal::{
     Threshold, judge,
 };
 use defragd::core::view::{ClusterId, MemberId, MemberStatus, MemberView, Observation};
+use defragd::hosts::config::Config;
 use jiff::Timestamp;
 
 const GIB: u64 = 1 << 30;
@@ -441,4 +442,29 @@ fn blocks_are_found_where_a_reader_sees_them() {
                 - in a list\n  ```yaml\n  apiVersion: defragd.dev/v1alpha1\n  ```\n```sh\napiVersion: defragd.dev\n```\n";
     let found: Vec<usize> = blocks(page).iter().map(|(line, _)| *line).collect();
     assert_eq!(found, [2, 10]);
+}
+
+/// Administrators' files, as `standalone`, `controller` and `lint --config` read them.
+#[test]
+fn administrators_files_are_accepted() {
+    let files = files(&root().join("examples/config"), "yaml");
+    assert!(!files.is_empty());
+    for file in files {
+        let config = Config::parse(&file, &read(&file)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(!config.sources.is_empty(), "{}", file.display());
+    }
+}
+
+/// The files on the page about sources, its table of fields left to its readers.
+#[test]
+fn administrators_files_on_pages_are_accepted() {
+    let page = root().join("docs/sources.md");
+    let text = read(&page);
+    let mut seen = 0;
+    for block in text.split("```yaml\n").skip(1) {
+        let block = block.split("```").next().unwrap_or_default();
+        Config::parse(&page, block).unwrap_or_else(|e| panic!("{e}"));
+        seen += 1;
+    }
+    assert!(seen > 0);
 }

@@ -21,8 +21,9 @@ use crate::telemetry::Evaluated;
 
 use super::cluster::connection;
 use super::create::{Creating, Made};
-use super::host::{About, ClusterKey, Event, Host, HostError, ObjectKey, PolicyReport, PolicyView};
+use super::host::{About, Event, Host, HostError, ObjectKey, PolicyReport, PolicyView};
 use super::now;
+use super::pace::{Pace, Paces};
 use super::read::{Readings, question, read};
 use super::run::{Shared, summary};
 
@@ -34,6 +35,7 @@ pub(super) struct PolicyShared<H> {
     pub(super) base: Shared<H>,
     pub(super) sources: Arc<Sources>,
     pub(super) creating: Creating,
+    pub(super) paces: Paces,
 }
 
 /// Pause before an evaluation that could not be recorded is tried again.
@@ -64,6 +66,7 @@ pub(super) async fn work<H: Host>(
 ) {
     let _series = shared.base.telemetry.policy_series(&key);
     let host = &*shared.base.host;
+    let mut pace = shared.paces.join();
     let mut asked_at = match first {
         First::At(moment) => moment,
         First::InCrowd => {
@@ -88,7 +91,7 @@ pub(super) async fn work<H: Host>(
         };
         let before = fingerprint(host, &view);
         // Most of the time nothing is evaluated, and then this needs no room.
-        let due = match Box::pin(evaluate(&shared, &view, asked_at, &shutdown)).await {
+        let due = match Box::pin(evaluate(&shared, &view, &mut pace, asked_at, &shutdown)).await {
             Ok(due) => due,
             Err(error) => {
                 if error.reason == Reason::NotLeading {
@@ -172,12 +175,14 @@ fn after_change<H: Host>(host: &H, key: &ObjectKey) -> Option<u64> {
 async fn evaluate<H: Host>(
     shared: &PolicyShared<H>,
     view: &PolicyView,
+    pace: &mut Pace,
     asked_at: Timestamp,
     shutdown: &CancellationToken,
 ) -> Result<Option<Timestamp>, HostError> {
     let policy = match &view.spec {
         Ok(policy) => policy.clone(),
         Err(errors) => {
+            pace.leave();
             let note = Note::new(Reason::InvalidSpec, errors.clone());
             cannot_evaluate(shared, view, note).await?;
             return Ok(None);
@@ -186,14 +191,18 @@ async fn evaluate<H: Host>(
     let connection = match connection(&*shared.base.host, &view.cluster) {
         Ok(connection) => connection,
         Err(note) => {
+            pace.leave();
             cannot_evaluate(shared, view, note).await?;
             return Ok(None);
         }
     };
     let at = now();
+    let question = question(&policy, &view.cluster);
     let readings = if policy.stands_still(at) {
+        pace.leave();
         Readings::unasked(at)
     } else {
+        pace.keep(&question, policy.interval);
         tokio::select! {
             biased;
             // A source that does not answer must not keep the process.
@@ -203,9 +212,14 @@ async fn evaluate<H: Host>(
     };
     let ready = ready(readings.primary.as_ref());
     let decided = conclude(shared, view, &policy, &readings, &ready).await?;
+    // Only now: who asks the same may have come meanwhile.
+    let interval = match readings.unasked_at {
+        None => pace.keep(&question, policy.interval),
+        Some(_) => policy.interval,
+    };
+    let tick = tick::next(now(), interval, &question);
     Ok(Some(next_due(
-        &policy,
-        &view.cluster,
+        tick,
         readings.primary.as_ref(),
         decided.recheck,
         asked_at,
@@ -404,17 +418,15 @@ fn crowd_tick(view: &PolicyView) -> Timestamp {
     }
 }
 
-/// The next tick of the question, or earlier when the decision asks for it, or
+/// The next `tick` of the question, or earlier when the decision asks for it, or
 /// later when the source does.
 fn next_due(
-    policy: &Policy,
-    cluster: &ClusterKey,
+    tick: Timestamp,
     primary: Option<&Reading>,
     recheck: Option<Timestamp>,
     asked_at: Timestamp,
 ) -> Timestamp {
     let now = now();
-    let tick = tick::next(now, policy.interval, &question(policy, cluster));
     let mut due = recheck
         .filter(|at| *at > now)
         .map_or(tick, |at| at.min(tick));

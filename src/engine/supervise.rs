@@ -17,6 +17,7 @@ use crate::telemetry::Telemetry;
 use super::claim::Claims;
 use super::create::Creating;
 use super::host::{ClusterKey, Host, ObjectKey};
+use super::pace::Paces;
 use super::policy::{First, PolicyShared};
 use super::run::Shared;
 use super::{now, policy, run, target, tidy};
@@ -76,6 +77,7 @@ impl<H: Host> Engine<H> {
                 base: shared(),
                 sources,
                 creating: Creating::new(limits.runs_per_hour),
+                paces: Paces::default(),
             }),
             others: Arc::new(shared()),
         }

@@ -396,7 +396,7 @@ mod tests {
             ("sources: [3]", "sources[0]: it is 3"),
             (
                 "sources:\n- name: a\n  prometheus: {url: 'http://h', foo: 1}",
-                "defragd.yaml: sources[0].prometheus.foo: the field is unknown (line 3, column 33); remove it, or write one of url, basicAuth",
+                "defragd.yaml: sources[0].prometheus.foo: the field is unknown (line 3, column 33); remove it, or write one of url, urls, basicAuth",
             ),
             (
                 "sources: [{name: a, prometheus: {url: 'http://h', basicAuth: {username: u}}}]",
@@ -409,6 +409,18 @@ mod tests {
             (
                 "sources: [{name: a, prometheus: {url: 'http://h', maxBodyBytes: []}}]",
                 "sources[0].prometheus.maxBodyBytes: the value does not fit",
+            ),
+            (
+                "sources: [{name: a, prometheus: {url: 'http://h', params: {a: {b: c}}}}]",
+                "sources[0].prometheus.params.a: the value does not fit (line 1",
+            ),
+            (
+                "sources: [{name: a, prometheus: {url: 'http://h', oauth2: {tokenURL: 'http://t'}}}]",
+                "sources[0].prometheus.oauth2.clientID: it is missing (line 1",
+            ),
+            (
+                "sources: [{name: a, prometheus: {timeout: 1s}}]",
+                "sources[0].prometheus.url: missing: set it, or urls",
             ),
             (
                 "log: {level: 'a=b=c'}",
@@ -437,6 +449,11 @@ mod tests {
             "sources: [{name: a, prometheus: {url: 'http://h', headers: 'Bearer hunter2'}}]",
             "sources: [{name: a, prometheus: {url: 'http://h', basicAuth: 'me:hunter2'}}]",
             "sources: [{name: a, prometheus: {url: 'http://h', basicAuth: {password: hunter2}}}]",
+            "sources: [{name: a, prometheus: {url: 'http://h', oauth2: {clientSecret: hunter2}}}]",
+            "sources: [{name: a, prometheus: {url: 'http://h', oauth2: 'me:hunter2'}}]",
+            "sources: [{name: a, prometheus: {url: 'http://h', headerFiles: ['hunter2']}}]",
+            "sources: [{name: a, prometheus: {url: 'http://h', urls: 'http://u:hunter2@h'}}]",
+            "sources: [{name: a, prometheus: {urls: ['http://u:hunter2@h']}}]",
         ] {
             let error = parse(text).unwrap_err();
             assert!(!error.contains("hunter2"), "{error}");

@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::alertmanager::config::AlertmanagerSpec;
 use super::http::config::{HttpConfig, HttpSpec};
 use super::webhook::config::{WebhookConfig, WebhookSpec};
 use crate::core::signal::bounded;
@@ -42,7 +41,7 @@ pub struct SourceSpec {
     /// What speaks the Prometheus HTTP API.
     pub prometheus: Option<HttpSpec>,
     /// An Alertmanager that is asked, or a set of them.
-    pub alertmanager: Option<AlertmanagerSpec>,
+    pub alertmanager: Option<HttpSpec>,
     /// An Alertmanager that delivers.
     pub webhook: Option<WebhookSpec>,
 }
@@ -62,8 +61,8 @@ pub struct SourceConfig {
 #[derive(Clone, Debug)]
 pub enum SourceKind {
     Prometheus(HttpConfig),
-    /// One for each Alertmanager of the set.
-    Alertmanager(Vec<HttpConfig>),
+    /// Its URLs are those of one set, of which each is asked.
+    Alertmanager(HttpConfig),
     Webhook(WebhookConfig),
 }
 
@@ -107,7 +106,7 @@ pub fn validate(specs: Vec<SourceSpec>) -> Result<Vec<SourceConfig>, ConfigError
                     .map(SourceKind::Prometheus)
             }),
             alertmanager.map(|set| {
-                set.validate(&format!("{at}.alertmanager"))
+                set.validate(&format!("{at}.alertmanager"), "/api/v2")
                     .map(SourceKind::Alertmanager)
             }),
             webhook.map(|webhook| {
@@ -276,7 +275,7 @@ mod tests {
             )))
         };
         let urls = |fields: &str| match &set(fields).unwrap()[0].kind {
-            SourceKind::Alertmanager(set) => set.len(),
+            SourceKind::Alertmanager(set) => set.urls.len(),
             _ => 0,
         };
         assert_eq!(urls("url: 'http://a:9093'"), 1);
@@ -286,7 +285,7 @@ mod tests {
         );
         for (fields, words) in [
             ("", "alertmanager.url: missing"),
-            ("urls: []", "alertmanager.urls: empty"),
+            ("urls: []", "alertmanager.urls: 0 URLs"),
             (
                 "url: 'http://a', urls: ['http://b']",
                 "alertmanager.urls: set beside url",
@@ -297,7 +296,7 @@ mod tests {
             ),
             (
                 "urls: ['http://a/', 'http://a']",
-                "alertmanager.urls[1]: stands there twice",
+                "alertmanager.urls[1]: listed twice",
             ),
             (
                 "url: 'http://a/api/v2'",

@@ -105,6 +105,26 @@ const BAD: &[(&str, &str)] = &[
         "keyFile",
     ),
     (
+        "config: {sources: [{name: a, prometheus: {timeout: 1s}}]}",
+        "/config/sources/0/prometheus",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', urls: ['http://i']}}]}",
+        "/config/sources/0/prometheus",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', params: {query: up}}}]}",
+        "invalid propertyName 'query'",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', oauth2: {tokenURL: 'http://t', clientID: c}}}]}",
+        "/config/sources/0/prometheus/oauth2",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', bearerTokenFile: /t, oauth2: {tokenURL: 'http://t', clientID: c, clientSecretFile: /s}}}]}",
+        "/config/sources/0/prometheus",
+    ),
+    (
         "config: {sources: [{name: a, prometheus: {url: 'http://h', timeout: 10}}]}",
         "/config/sources/0/prometheus/timeout",
     ),
@@ -160,6 +180,16 @@ const BAD: &[(&str, &str)] = &[
         "config.sources[0].prometheus.basicAuth.passwordFile",
     ),
     (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', oauth2: {tokenURL: 'http://t', clientID: c, \
+         clientSecretFile: /etc/defragd/secrets/login/secret}}}]}",
+        "config.sources[0].prometheus.oauth2.clientSecretFile: \"/etc/defragd/secrets/login/secret\" lies in no Secret",
+    ),
+    (
+        "config: {sources: [{name: a, prometheus: {url: 'http://h', headerFiles: {X-Scope-OrgID: \
+         /etc/defragd/secrets/mimir/tenant}}}]}",
+        "config.sources[0].prometheus.headerFiles.X-Scope-OrgID: \"/etc/defragd/secrets/mimir/tenant\" lies in no Secret",
+    ),
+    (
         "{existingConfigMap: mine, config: {sources: [{name: a, prometheus: {url: 'http://h'}}]}}",
         "existingConfigMap: \"mine\" is set beside config.sources",
     ),
@@ -212,6 +242,11 @@ async fn values_that_must_be_accepted() {
         "topologySpreadConstraints: []",
         "podDisruptionBudget: {maxUnavailable: 100%}",
         "existingConfigMap: mine",
+        "{sourceSecrets: [s], config: {sources: [{name: a, prometheus: {urls: ['https://a/p', 'https://b/p'], \
+         params: {dedup: true, max: 5, 'extra[]': [a, b]}, headerFiles: {X-Scope-OrgID: \
+         /etc/defragd/secrets/s/tenant}, proxyFromEnvironment: true, oauth2: {tokenURL: 'https://t/token?x=y', \
+         clientID: c, clientSecretFile: /etc/defragd/secrets/s/secret, scopes: ['a:read'], endpointParams: \
+         {audience: x}, tls: {caFile: /etc/defragd/secrets/s/ca}}}}]}}",
         "listen: {address: '[::1]'}",
         "config: {sources: [{name: a, prometheus: {url: 'https://h', caFile: /c, insecureSkipVerify: false}}]}",
         "config: {sources: [{name: a, prometheus: {url: 'http://h', bearerTokenFile: /run/t}}]}",

@@ -5,3 +5,4 @@ mod leading;
 mod memory;
 mod policies;
 mod runs;
+mod sources;

@@ -271,8 +271,13 @@ pub(crate) struct Working {
 impl Working {
     pub(crate) fn start(host: &Arc<Memory>, limits: Limits) -> Self {
         install_tls_provider();
-        let stop = CancellationToken::new();
         let sources = Arc::new(Sources::from_config(Vec::new()).unwrap());
+        Self::asking(host, limits, sources)
+    }
+
+    /// With these sources; the TLS provider must be there already.
+    pub(crate) fn asking(host: &Arc<Memory>, limits: Limits, sources: Arc<Sources>) -> Self {
+        let stop = CancellationToken::new();
         let telemetry = Arc::new(Telemetry::default());
         let engine = Engine::new(host.clone(), sources, telemetry, limits);
         Working {

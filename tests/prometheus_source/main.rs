@@ -2,8 +2,11 @@
 //! wiremock and small TCP servers stand in for proxies, other makes and broken
 //! networks. What real Prometheus servers do is tested elsewhere.
 
+mod access;
+mod makes;
 mod meaning;
 mod network;
+mod replicas;
 mod requests;
 
 use std::collections::BTreeMap;

@@ -63,6 +63,12 @@ app.kubernetes.io/part-of: defragd
 {{- $p := $source.prometheus }}
 {{- $b := default dict $p.basicAuth }}
 {{- $files := dict "bearerTokenFile" $p.bearerTokenFile "caFile" $p.caFile "certFile" $p.certFile "keyFile" $p.keyFile "basicAuth.usernameFile" $b.usernameFile "basicAuth.passwordFile" $b.passwordFile }}
+{{- $o := default dict $p.oauth2 }}
+{{- $t := default dict $o.tls }}
+{{- $files = merge $files (dict "oauth2.clientSecretFile" $o.clientSecretFile "oauth2.tls.caFile" $t.caFile "oauth2.tls.certFile" $t.certFile "oauth2.tls.keyFile" $t.keyFile) }}
+{{- range $header, $file := default dict $p.headerFiles }}
+{{- $files = merge $files (dict (printf "headerFiles.%s" $header) $file) }}
+{{- end }}
 {{- range $field, $file := $files }}
 {{- if hasPrefix "/etc/defragd/secrets/" (default "" $file) }}
 {{- $secret := index (splitList "/" $file) 4 }}

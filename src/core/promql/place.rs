@@ -228,7 +228,18 @@ fn locate(text: &str, tokens: &[Token<'_>], message: &str) -> PromqlError {
             ),
             None => (text.len(), "end of the query".to_owned()),
         };
-        let message = if message == GRAMMAR_ERROR {
+        let dotted = at > 0
+            && tokens.get(at).is_some_and(|token| {
+                token.text.starts_with('.')
+                    && tokens[at - 1].end() == token.start
+                    && tokens[at - 1].text.starts_with(is_word_char)
+            });
+        let message = if dotted {
+            format!(
+                "unexpected {found}: a name with dots stands in braces and quotes, as in \
+                 {{\"some.metric\"}}"
+            )
+        } else if message == GRAMMAR_ERROR {
             format!("unexpected {found}")
         } else {
             message.to_owned()

@@ -423,3 +423,39 @@ proptest! {
         let _ = PromQuery::parse(&text[..cut]);
     }
 }
+
+#[test]
+fn names_of_any_characters_are_read_and_asked_about() {
+    for (text, selectors, presence) in [
+        (
+            r#"{"etcd.db.size"} > 5"#,
+            vec![r#"{__name__="etcd.db.size"}"#],
+            vec![r#"{__name__="etcd.db.size"}"#],
+        ),
+        (
+            r#"sum by ("k8s.pod") ({"etcd.db.size", "k8s.cluster"="a"}) > 5"#,
+            vec![r#"{"k8s.cluster"="a",__name__="etcd.db.size"}"#],
+            vec![r#"sum by ("k8s.pod") ({"k8s.cluster"="a",__name__="etcd.db.size"})"#],
+        ),
+        (
+            r#"{"a.b"} / on ("k8s.pod") {"größe", job="x"} < 0.5"#,
+            vec![r#"{__name__="a.b"}"#, r#"{__name__="größe",job="x"}"#],
+            vec![r#"{__name__="a.b"} / on ("k8s.pod") {__name__="größe",job="x"}"#],
+        ),
+    ] {
+        let parsed = query(text);
+        let mut found = parsed.selectors().to_vec();
+        found.sort();
+        assert_eq!(found, selectors, "{text}");
+        assert_eq!(parsed.presence(), presence, "{text}");
+        for text in parsed.presence().iter().chain(parsed.selectors()) {
+            query(text);
+        }
+    }
+}
+
+#[test]
+fn a_dotted_name_outside_of_quotes_gets_the_remedy() {
+    let error = PromQuery::parse("max(etcd.db.size) > 1").unwrap_err();
+    assert!(error.to_string().contains("{\"some.metric\"}"), "{error}");
+}

@@ -225,11 +225,19 @@ fn judge_numbers(comparison: &Comparison, reduce: Option<Reduce>, series: &[Seri
     match (reduce, comparison.0) {
         (None, _) => Reading::error(
             Reason::ResultUnsuitable,
-            format!(
-                "the query returned {} series and the policy does not say how to reduce them: \
-                 set `reduce`, or aggregate in the query, for example with max()",
-                series.len()
-            ),
+            match replica_label(series) {
+                None => format!(
+                    "the query returned {} series and the policy does not say how to reduce them: \
+                     set `reduce`, or aggregate in the query, for example with max()",
+                    series.len()
+                ),
+                Some(label) => format!(
+                    "the query returned {} series that differ in {label} only, as those of an HA \
+                     pair do: set `reduce: Max`, aggregate in the query with max without \
+                     ({label}), or let the source deduplicate",
+                    series.len()
+                ),
+            },
         ),
         (Some(Reduce::Any), _)
         | (Some(Reduce::Max), Threshold::Above(_))
@@ -316,11 +324,36 @@ fn judge_fold(comparison: &Comparison, series: &[Series], word: &str, divisor: f
         return not_finite(odd);
     }
     let value = compensated_sum(series.iter().map(|s| s.value)) / divisor;
+    let twice = match replica_label(series) {
+        Some(label) => format!(" (which differ in {label} only: the same thing counted twice?)"),
+        None => String::new(),
+    };
     judge_one(
         comparison,
-        &format!("the {word} of {} series", series.len()),
+        &format!("the {word} of {} series{twice}", series.len()),
         value,
     )
+}
+
+/// The label that tells series apart which are otherwise the same, when its name
+/// is that of a replica.
+fn replica_label(series: &[Series]) -> Option<&str> {
+    let (first, others) = series.split_first()?;
+    let others_of = |series: &Series, but: &str| -> BTreeMap<String, String> {
+        let mut labels = series.labels.clone();
+        labels.remove(but);
+        labels
+    };
+    let mut candidates = first.labels.keys().filter(|key| key.contains("replica"));
+    candidates
+        .find(|key| {
+            let rest = others_of(first, key);
+            !others.is_empty()
+                && others
+                    .iter()
+                    .all(|other| other.labels.contains_key(*key) && others_of(other, key) == rest)
+        })
+        .map(String::as_str)
 }
 
 /// Neumaier's summation, as Prometheus does it, so that the sum does not depend
@@ -423,16 +456,31 @@ fn the_value(series: &Series) -> String {
     }
 }
 
-/// A series' labels as PromQL writes them, bounded.
+/// A series' labels as PromQL writes them, bounded. Names beyond letters, digits
+/// and underscores stand in quotes.
 fn labels(series: &Series) -> String {
     let name = series.labels.get("__name__").map_or("", String::as_str);
-    let others: Vec<String> = series
-        .labels
-        .iter()
+    let (name, quoted) = if is_plain_name(name) {
+        (name, None)
+    } else {
+        ("", Some(format!("{name:?}")))
+    };
+    let others = (series.labels.iter())
         .filter(|(key, _)| *key != "__name__")
-        .map(|(key, value)| format!("{key}={value:?}"))
-        .collect();
-    bounded(&format!("{name}{{{}}}", others.join(", ")), LABELS_CHARS)
+        .map(|(key, value)| {
+            if is_plain_name(key) {
+                format!("{key}={value:?}")
+            } else {
+                format!("{key:?}={value:?}")
+            }
+        });
+    let inside: Vec<String> = quoted.into_iter().chain(others).collect();
+    bounded(&format!("{name}{{{}}}", inside.join(", ")), LABELS_CHARS)
+}
+
+fn is_plain_name(name: &str) -> bool {
+    name.chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':'))
 }
 
 /// At most `limit` characters of a foreign text, on one line: blanks become

@@ -9,7 +9,6 @@
 //! - No answer is an error, never the end of an alert.
 
 mod answer;
-pub mod config;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -62,9 +61,13 @@ impl AlertmanagerSource {
     ///
     /// # Errors
     /// Certificates or keys that cannot be read or used.
-    pub fn new(name: String, set: Vec<HttpConfig>) -> Result<Self, SourceError> {
-        let peers = set
-            .into_iter()
+    pub fn new(name: String, set: HttpConfig) -> Result<Self, SourceError> {
+        // A client of several URLs asks one of them; here each has a say.
+        let peers = (set.urls.iter())
+            .map(|url| HttpConfig {
+                urls: vec![url.clone()],
+                ..set.clone()
+            })
             .map(|config| Client::new(&name, config))
             .collect::<Result<_, _>>()?;
         Ok(AlertmanagerSource {

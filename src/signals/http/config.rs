@@ -3,7 +3,10 @@
 
 mod credentials;
 mod headers;
+mod oauth2;
+mod params;
 mod tls;
+mod urls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +14,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::Url;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderName};
 use serde::Deserialize;
 
 pub(in crate::signals) use self::credentials::ready as credentials;
 pub use self::credentials::{BasicAuthSpec, Credentials, Username};
-pub use self::tls::{IdentityFiles, Tls, Trust};
+pub use self::oauth2::{OAuth2Config, OAuth2Spec};
+pub use self::params::{ParamSpec, Params};
+pub use self::tls::{IdentityFiles, Tls, TlsSpec, Trust};
 use crate::core::duration;
 use crate::core::quantity::Quantity;
 use crate::core::signal::bounded;
@@ -41,18 +46,32 @@ const LARGEST_BURST: u32 = 100_000;
 pub struct HttpSpec {
     /// Where the API is, without its own path such as `/api/v1`; a path prefix is
     /// kept.
-    pub url: String,
+    pub url: Option<String>,
+    /// In place of `url`: where several answer for one, as an HA pair does. One
+    /// is asked, another one when that is out of order.
+    pub urls: Option<Vec<String>>,
     pub basic_auth: Option<BasicAuthSpec>,
     pub bearer_token_file: Option<PathBuf>,
+    pub oauth2: Option<OAuth2Spec>,
     /// Sent with each request, for example a tenant: `X-Scope-OrgID: team-a`.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// The same, their values read from files for each request.
+    #[serde(default)]
+    pub header_files: BTreeMap<String, PathBuf>,
+    /// Further parameters of each request, for example `dedup: true`.
+    #[serde(default)]
+    pub params: BTreeMap<String, ParamSpec>,
     /// The only authorities trusted; absent: those of the system.
     pub ca_file: Option<PathBuf>,
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
     #[serde(default)]
     pub insecure_skip_verify: bool,
+    /// Go by way of the proxy that `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`
+    /// name; otherwise they are not looked at.
+    #[serde(default)]
+    pub proxy_from_environment: bool,
     /// A Prometheus duration; 10s.
     pub timeout: Option<String>,
     /// Bytes or a Kubernetes quantity; 8Mi.
@@ -84,12 +103,16 @@ pub enum Size {
 /// See [`HttpSpec`].
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
-    /// `http` or `https`, without user, query and fragment.
-    pub url: Url,
+    /// At least one, all on `http` or all on `https`, without user, query and
+    /// fragment.
+    pub urls: Vec<Url>,
     pub credentials: Credentials,
     /// Their values are marked sensitive: they are not shown.
     pub headers: HeaderMap,
+    pub header_files: Vec<(HeaderName, PathBuf)>,
+    pub params: Params,
     pub tls: Tls,
+    pub proxy_from_environment: bool,
     pub timeout: Duration,
     pub max_body: usize,
     pub requests_per_second: f64,
@@ -110,13 +133,18 @@ impl HttpSpec {
         // Taken apart in full: a field that is forgotten here is an error.
         let HttpSpec {
             url,
+            urls,
             basic_auth,
             bearer_token_file,
+            oauth2,
             headers,
+            header_files,
+            params,
             ca_file,
             cert_file,
             key_file,
             insecure_skip_verify,
+            proxy_from_environment,
             timeout,
             max_body_bytes,
             requests_per_second,
@@ -127,13 +155,22 @@ impl HttpSpec {
             problem,
         };
 
-        let url = parse_url(&url, api).map_err(|problem| fail("url", problem))?;
-        let credentials = credentials::ready(basic_auth, bearer_token_file)
-            .map_err(|(field, problem)| fail(field, problem))?;
+        let urls = urls::ready(url, urls, api).map_err(|(field, problem)| fail(&field, problem))?;
+        let is_https = urls.iter().all(|url| url.scheme() == "https");
+        let credentials = credentials::of_any_kind(basic_auth, bearer_token_file, oauth2)
+            .map_err(|(field, problem)| fail(&field, problem))?;
         let headers = headers::ready(headers)
             .map_err(|(name, problem)| fail(&format!("headers.{name}"), problem))?;
-        let tls = tls::ready(&url, ca_file, cert_file, key_file, insecure_skip_verify)
-            .map_err(|(field, problem)| fail(field, problem))?;
+        let header_files = headers::files(header_files, &headers, &credentials)
+            .map_err(|(name, problem)| fail(&format!("headerFiles.{name}"), problem))?;
+        let params = params::ready(params).map_err(|(field, problem)| fail(&field, problem))?;
+        let written = TlsSpec {
+            ca_file,
+            cert_file,
+            key_file,
+            insecure_skip_verify,
+        };
+        let tls = tls::ready(is_https, written).map_err(|(field, problem)| fail(field, problem))?;
         let timeout = match timeout {
             None => DEFAULT_TIMEOUT,
             Some(text) => parse_timeout(&text).map_err(|problem| fail("timeout", problem))?,
@@ -170,44 +207,19 @@ impl HttpSpec {
             ));
         }
         Ok(HttpConfig {
-            url,
+            urls,
             credentials,
             headers,
+            header_files,
+            params,
             tls,
+            proxy_from_environment,
             timeout,
             max_body,
             requests_per_second,
             burst,
         })
     }
-}
-
-fn parse_url(text: &str, api: &str) -> Result<Url, String> {
-    const EXAMPLE: &str = "wanted a URL such as http://prometheus:9090";
-    // Not echoed as it stands: it may carry a password.
-    let url = Url::parse(text.trim()).map_err(|error| format!("not a URL ({error}), {EXAMPLE}"))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!(
-            "the scheme {:?} is not http or https, {EXAMPLE}",
-            bounded(url.scheme(), 20)
-        ));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("the URL carries a user or a password: use basicAuth and its files".to_owned());
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(
-            "the URL carries a query or a fragment, wanted none: parameters go into headers or a \
-                    path prefix"
-                .to_owned(),
-        );
-    }
-    if url.path().trim_end_matches('/').ends_with(api) {
-        return Err(format!(
-            "the URL ends in {api}, which is added to it: leave it out"
-        ));
-    }
-    Ok(url)
 }
 
 /// A field and what is wrong with it.

@@ -7,6 +7,8 @@
 //!   and go to the configured origin only (S22).
 //! - A limit of requests a second, and the wish of a source to be left alone
 //!   (429 with `Retry-After`), hold for all questions alike.
+//! - Where several URLs answer for one source, the one that answered last is asked
+//!   first, and another one when it is out of order.
 //! - Every request is counted by its outcome.
 //!
 //! A kind of source brings the path, the parameters and what an answer means:
@@ -14,12 +16,16 @@
 
 pub mod config;
 mod error;
+mod hold;
+mod oauth2;
+mod progress;
 mod received;
+mod request;
 mod secret;
 mod tls;
 
-use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use backon::{ExponentialBuilder, Retryable};
@@ -31,8 +37,13 @@ use reqwest::{StatusCode, Url};
 use self::config::{Credentials, HttpConfig};
 pub(super) use self::error::SendError;
 use self::error::{chain, describe, is_connection_error, redirect_policy};
+use self::hold::Hold;
+use self::oauth2::Tokens;
+use self::progress::{Progress, Stage};
 pub(super) use self::received::{Received, is_html, looks_like_json, start_of};
 use self::received::{http_date, receive};
+use self::request::Get;
+pub(super) use self::request::{Endpoint, Request};
 pub(super) use self::secret::read as read_secret;
 use self::tls::ClientCache;
 pub use self::tls::SourceError;
@@ -61,57 +72,18 @@ pub(super) struct Skew {
     pub(super) uncertainty: SignedDuration,
 }
 
-/// Where a request goes, and what it carries.
-pub(super) struct Endpoint {
-    pub(super) client: reqwest::Client,
-    /// As configured: a path prefix may end in a slash or not.
-    pub(super) url: Url,
-    /// All headers, those with secrets among them.
-    pub(super) headers: HeaderMap,
-}
-
-/// One way of putting a question into an HTTP request.
-pub(super) trait Request: Sync {
-    /// Sends it once.
-    fn send(
-        &self,
-        to: &Endpoint,
-    ) -> impl Future<Output = Result<reqwest::Response, SendError>> + Send;
-
-    /// True for a status that refuses this way of asking and not the question:
-    /// then the next way is tried.
-    fn is_refused_by(&self, _status: StatusCode) -> bool {
-        false
-    }
-}
-
-/// A GET of a path below the source's URL.
-struct Get<'a> {
-    path: &'a str,
-    query: &'a [(&'a str, &'a str)],
-}
-
-impl Request for Get<'_> {
-    async fn send(&self, to: &Endpoint) -> Result<reqwest::Response, SendError> {
-        let mut url = to.url.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(self.path.split('/'));
-        }
-        if !self.query.is_empty() {
-            url.query_pairs_mut().extend_pairs(self.query);
-        }
-        let request = to.client.get(url).headers(to.headers.clone());
-        Ok(request.send().await?)
-    }
-}
-
 /// The client of one source; shared by all who ask it.
 pub(super) struct Client {
+    name: String,
     config: HttpConfig,
+    params: Arc<[(String, String)]>,
     clients: ClientCache,
+    /// Where the credentials are a token server's.
+    tokens: Option<Tokens>,
+    /// The URL that answered last.
+    preferred: AtomicUsize,
     limiter: DefaultDirectRateLimiter,
-    /// The source asked not to be called before.
-    held_until: Mutex<Option<Instant>>,
+    held: Hold,
     skew: Mutex<Option<Skew>>,
     counters: Counters,
 }
@@ -122,8 +94,13 @@ impl Client {
     /// # Errors
     /// Certificates or keys that cannot be read or used.
     pub(super) fn new(name: &str, config: HttpConfig) -> Result<Self, SourceError> {
-        let plain = config.url.scheme() == "http";
-        let clients = ClientCache::new(name, plain, &config.tls, redirect_policy)?;
+        let plain = config.urls.iter().all(|url| url.scheme() == "http");
+        let use_proxy = config.proxy_from_environment;
+        let clients = ClientCache::new(name, plain, &config.tls, use_proxy, redirect_policy)?;
+        let tokens = match &config.credentials {
+            Credentials::OAuth2(oauth2) => Some(Tokens::new(name, (**oauth2).clone(), use_proxy)?),
+            _ => None,
+        };
         let period = Duration::from_secs_f64(1.0 / config.requests_per_second);
         // Both are checked by the configuration; a limiter of one request a
         // period is the careful reading of what it would let through.
@@ -132,10 +109,14 @@ impl Client {
             .unwrap_or_else(|| Quota::per_second(std::num::NonZeroU32::MIN))
             .allow_burst(burst);
         Ok(Client {
+            name: name.to_owned(),
+            params: config.params.0.clone().into(),
             config,
             clients,
+            tokens,
+            preferred: AtomicUsize::new(0),
             limiter: RateLimiter::direct(quota),
-            held_until: Mutex::new(None),
+            held: Hold::default(),
             skew: Mutex::new(None),
             counters: Counters::default(),
         })
@@ -145,9 +126,14 @@ impl Client {
         &self.counters
     }
 
-    /// Where the source is.
+    /// Where the source is, or the first of its replicas.
     pub(super) fn url(&self) -> &Url {
-        &self.config.url
+        &self.config.urls[0]
+    }
+
+    /// Where the source is, once for each replica.
+    pub(super) fn urls(&self) -> &[Url] {
+        &self.config.urls
     }
 
     /// The time limit of one question.
@@ -169,100 +155,86 @@ impl Client {
     /// Asks in the first of these ways, or in the next one where a status refuses
     /// the way of asking; within the source's time limit in all.
     pub(super) async fn ask(&self, ways: &[impl Request]) -> Asked {
-        let sent_at = Mutex::new(None);
+        let progress = Progress::default();
         let limit = self.config.timeout;
-        let outcome = match tokio::time::timeout(limit, self.ask_unlimited(ways, &sent_at)).await {
+        let outcome = match tokio::time::timeout(limit, self.ask_unlimited(ways, &progress)).await {
             Ok(outcome) => outcome,
-            Err(_) if read(&sent_at).is_none() => Err(Failure::new(
+            Err(_) => Err(self.timed_out(progress.stage())),
+        };
+        Asked {
+            sent_at: progress.sent_at().unwrap_or_else(Timestamp::now),
+            outcome,
+        }
+    }
+
+    fn timed_out(&self, stage: Stage) -> Failure {
+        let limit = say(self.config.timeout);
+        match stage {
+            Stage::Credentials => Failure::new(
+                Reason::SourceUnavailable,
+                format!("the credentials for the source were not there within {limit}"),
+            ),
+            Stage::Turn => Failure::new(
                 Reason::RateLimited,
                 format!(
                     "more than {} requests a second were due for the source, and this one found no \
-                     room within {}: raise requestsPerSecond, or poll less often",
+                     room within {limit}: raise requestsPerSecond, or poll less often",
                     self.config.requests_per_second,
-                    say(limit)
                 ),
-            )),
-            Err(_) => {
-                self.counters.request("timeout", limit);
-                Err(Failure::new(
+            ),
+            Stage::Answer => {
+                self.counters.request("timeout", self.config.timeout);
+                Failure::new(
                     Reason::SourceUnavailable,
-                    format!("the source gave no whole answer within {}", say(limit)),
-                ))
+                    format!("the source gave no whole answer within {limit}"),
+                )
             }
-        };
-        Asked {
-            sent_at: read(&sent_at).unwrap_or_else(Timestamp::now),
-            outcome,
         }
     }
 
     async fn ask_unlimited(
         &self,
         ways: &[impl Request],
-        sent_at: &Mutex<Option<Timestamp>>,
+        progress: &Progress,
     ) -> Result<Received, Failure> {
-        self.respect_hold()?;
-        let secret = self.authorization().await?;
-        let mut received = self.exchange(ways, secret.as_ref(), sent_at).await?;
+        self.held.check()?;
+        let secrets = self.secrets(progress).await?;
+        let mut received = self.exchange(ways, &secrets, progress).await?;
         if matches!(
             received.status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
         ) {
             // S27: the secret may have been rotated between reading and asking.
             // The same secret again would only be refused again.
-            let again = self.authorization().await?;
-            if again != secret {
-                received = self.exchange(ways, again.as_ref(), sent_at).await?;
+            if let (StatusCode::UNAUTHORIZED, Some(tokens), Some(refused)) =
+                (received.status, &self.tokens, secrets.get(AUTHORIZATION))
+            {
+                tokens.discard(refused).await;
+            }
+            let again = self.secrets(progress).await?;
+            if again != secrets {
+                received = self.exchange(ways, &again, progress).await?;
             }
         }
         if received.status == StatusCode::TOO_MANY_REQUESTS
             && let Some(wait) = received.retry_after(Timestamp::now())
         {
-            self.hold(wait);
+            self.held.until_over(wait);
         }
         Ok(received)
-    }
-
-    /// Keeps quiet after a 429 with `Retry-After`, for all queries alike.
-    fn respect_hold(&self) -> Result<(), Failure> {
-        let mut held = self
-            .held_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let Some(until) = *held else { return Ok(()) };
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            *held = None;
-            return Ok(());
-        }
-        Err(Failure {
-            reason: Reason::RateLimited,
-            message: format!("the source asked to be left alone for {} more", say(left)),
-            retry_after: SignedDuration::try_from(left).ok(),
-        })
-    }
-
-    fn hold(&self, wait: SignedDuration) {
-        let until = Duration::try_from(wait)
-            .ok()
-            .and_then(|wait| Instant::now().checked_add(wait));
-        *self
-            .held_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = until;
     }
 
     /// Each way is tried once, in order, as long as the one before is refused.
     async fn exchange(
         &self,
         ways: &[impl Request],
-        secret: Option<&HeaderValue>,
-        sent_at: &Mutex<Option<Timestamp>>,
+        secrets: &HeaderMap,
+        progress: &Progress,
     ) -> Result<Received, Failure> {
         let mut way = 0;
         loop {
             let request = &ways[way];
-            let received = self.send(request, secret, sent_at).await?;
+            let received = self.send(request, secrets, progress).await?;
             if way + 1 == ways.len() || !request.is_refused_by(received.status) {
                 return Ok(Received { way, ..received });
             }
@@ -270,26 +242,85 @@ impl Client {
         }
     }
 
+    /// Sends to the URL that answered last; to the next one when that is out of
+    /// order. Each but the last has its share of the time limit only, so that one
+    /// that hangs leaves time for the others.
     async fn send(
         &self,
         request: &impl Request,
-        secret: Option<&HeaderValue>,
-        sent_at: &Mutex<Option<Timestamp>>,
+        secrets: &HeaderMap,
+        progress: &Progress,
     ) -> Result<Received, Failure> {
-        self.limiter.until_ready().await;
-        let endpoint = self.endpoint(secret).await?;
+        let urls = &self.config.urls;
+        let first = self.preferred.load(Ordering::Relaxed);
+        let share = self.config.timeout / u32::try_from(urls.len()).unwrap_or(u32::MAX);
+        let mut tried = 0;
+        loop {
+            let index = (first + tried) % urls.len();
+            tried += 1;
+            progress.enter(Stage::Turn);
+            self.limiter.until_ready().await;
+            let endpoint = self.endpoint(&urls[index], secrets).await?;
+            progress.enter(Stage::Answer);
+            let sending = self.send_to(&endpoint, request, progress);
+            if tried == urls.len() {
+                let outcome = sending.await;
+                if let Ok(received) = &outcome
+                    && !is_out_of_order(received.status)
+                {
+                    self.prefer(first, index);
+                }
+                return outcome;
+            }
+            let trouble = match tokio::time::timeout(share, sending).await {
+                Ok(Ok(received)) if is_out_of_order(received.status) => {
+                    format!("HTTP {}", received.status.as_u16())
+                }
+                Ok(Err(failure)) if failure.reason == Reason::SourceUnavailable => failure.message,
+                Ok(Ok(received)) => {
+                    self.prefer(first, index);
+                    return Ok(received);
+                }
+                Ok(Err(failure)) => return Err(failure),
+                Err(_) => {
+                    self.counters.request("timeout", share);
+                    format!("no whole answer within {}", say(share))
+                }
+            };
+            tracing::debug!(source = %self.name, url = %urls[index], trouble, "asking another replica");
+        }
+    }
+
+    fn prefer(&self, before: usize, index: usize) {
+        if before != index {
+            self.preferred.store(index, Ordering::Relaxed);
+            tracing::debug!(source = %self.name, url = %self.config.urls[index], "this replica answers from now on");
+        }
+    }
+
+    async fn send_to(
+        &self,
+        endpoint: &Endpoint,
+        request: &impl Request,
+        progress: &Progress,
+    ) -> Result<Received, Failure> {
         let started = Instant::now();
         let sent = || {
-            let now = Timestamp::now();
-            *sent_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-            request.send(&endpoint)
+            progress.sent(Timestamp::now());
+            request.send(endpoint)
+        };
+        // Other replicas are a better second try than the same one.
+        let retries = if self.config.urls.len() > 1 {
+            0
+        } else {
+            CONNECT_RETRIES
         };
         let result = sent
             .retry(
                 ExponentialBuilder::default()
                     .with_min_delay(FIRST_RETRY_DELAY)
                     .with_max_delay(LONGEST_RETRY_DELAY)
-                    .with_max_times(CONNECT_RETRIES)
+                    .with_max_times(retries)
                     .with_jitter(),
             )
             .when(is_connection_error)
@@ -299,7 +330,7 @@ impl Client {
             self.counters.request(outcome, started.elapsed());
             failure
         })?;
-        self.measure_skew(&response, read(sent_at));
+        self.measure_skew(&response, progress.sent_at());
         let outcome = receive(response, self.config.max_body).await;
         let label = match &outcome {
             Ok(received) => received.status.as_str(),
@@ -309,16 +340,14 @@ impl Client {
         outcome.map_err(|(_, failure)| failure)
     }
 
-    async fn endpoint(&self, secret: Option<&HeaderValue>) -> Result<Endpoint, Failure> {
-        let client = self.client().await?;
+    async fn endpoint(&self, url: &Url, secrets: &HeaderMap) -> Result<Endpoint, Failure> {
         let mut headers = self.config.headers.clone();
-        if let Some(secret) = secret {
-            headers.insert(AUTHORIZATION, secret.clone());
-        }
+        headers.extend(secrets.clone());
         Ok(Endpoint {
-            client,
-            url: self.config.url.clone(),
+            client: self.client().await?,
+            url: url.clone(),
             headers,
+            params: self.params.clone(),
         })
     }
 
@@ -350,26 +379,41 @@ impl Client {
         *self.skew.lock().unwrap_or_else(PoisonError::into_inner) = Some(skew);
     }
 
-    /// The `Authorization` header, its files read anew (S26).
-    async fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
-        match &self.config.credentials {
-            Credentials::None => Ok(None),
-            Credentials::Bearer { token_file } => secret::bearer(token_file).await.map(Some),
-            Credentials::Basic {
-                username,
-                password_file,
-            } => {
-                let client = self.client().await?;
-                secret::basic(&client, &self.config.url, username, password_file)
-                    .await
-                    .map(Some)
-            }
+    /// The headers with secrets, their files read anew (S26).
+    async fn secrets(&self, progress: &Progress) -> Result<HeaderMap, Failure> {
+        progress.enter(Stage::Credentials);
+        let mut headers = HeaderMap::new();
+        if let Some(authorization) = self.authorization().await? {
+            headers.insert(AUTHORIZATION, authorization);
         }
+        for (name, file) in &self.config.header_files {
+            headers.insert(name.clone(), secret::header(file).await?);
+        }
+        Ok(headers)
+    }
+
+    async fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
+        Ok(Some(match (&self.config.credentials, &self.tokens) {
+            (_, Some(tokens)) => tokens.header().await?,
+            (Credentials::None | Credentials::OAuth2(_), None) => return Ok(None),
+            (Credentials::Bearer { token_file }, None) => secret::bearer(token_file).await?,
+            (
+                Credentials::Basic {
+                    username,
+                    password_file,
+                },
+                None,
+            ) => {
+                let client = self.client().await?;
+                secret::basic(&client, self.url(), username, password_file).await?
+            }
+        }))
     }
 }
 
-fn read(at: &Mutex<Option<Timestamp>>) -> Option<Timestamp> {
-    *at.lock().unwrap_or_else(PoisonError::into_inner)
+/// True for a replica whose neighbour may do better. 501 refuses the method only.
+fn is_out_of_order(status: StatusCode) -> bool {
+    status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
 }
 
 fn say(duration: Duration) -> String {

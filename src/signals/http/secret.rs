@@ -45,6 +45,14 @@ pub(super) async fn basic(
         .ok_or_else(|| unusable(password_file, "no header can be made of it"))
 }
 
+/// The text of this file as a header's value.
+pub(super) async fn header(file: &Path) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::from_str(&read(file).await?)
+        .map_err(|_| unusable(file, "it holds characters that a header cannot carry"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 fn unusable(file: &Path, what: &str) -> Failure {
     Failure::new(
         Reason::AuthFailed,

@@ -54,6 +54,8 @@ pub(super) struct ClientCache {
     /// All its URLs are on plain HTTP.
     plain: bool,
     tls: Tls,
+    /// Go by way of the proxy that the environment names.
+    use_proxy: bool,
     redirects: fn() -> redirect::Policy,
     built: Mutex<Built>,
 }
@@ -77,14 +79,16 @@ impl ClientCache {
         name: &str,
         plain: bool,
         tls: &Tls,
+        use_proxy: bool,
         redirects: fn() -> redirect::Policy,
     ) -> Result<Self, SourceError> {
         let files = read_files(name, tls, |path| std::fs::read(path))?;
-        let client = build(name, plain, tls, &files, redirects())?;
+        let client = build(name, plain, tls, &files, use_proxy, redirects())?;
         Ok(ClientCache {
             name: name.to_owned(),
             plain,
             tls: tls.clone(),
+            use_proxy,
             redirects,
             built: Mutex::new(Built {
                 client,
@@ -118,6 +122,7 @@ impl ClientCache {
                 self.plain,
                 &self.tls,
                 &files,
+                self.use_proxy,
                 (self.redirects)(),
             )?;
             *built = Built { client, digest };
@@ -170,17 +175,20 @@ fn build(
     plain: bool,
     tls: &Tls,
     files: &Files,
+    use_proxy: bool,
     redirects: redirect::Policy,
 ) -> Result<Client, SourceError> {
     let mut builder = reqwest::Client::builder()
-        // Only what the administrator configured is contacted.
-        .no_proxy()
         .user_agent(concat!("defragd/", env!("CARGO_PKG_VERSION")))
         .referer(false)
         .redirect(redirects);
+    if !use_proxy {
+        // Only what the administrator configured is contacted.
+        builder = builder.no_proxy();
+    }
     builder = match &tls.trust {
         // No system certificates are needed, nor loaded, for a plain connection.
-        Trust::System if plain => builder.tls_certs_only([]),
+        Trust::System if plain && !use_proxy => builder.tls_certs_only([]),
         Trust::System => builder,
         Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
         Trust::CaFile(path) => {

@@ -15,6 +15,10 @@ use crate::signals::http::{Received, is_html, looks_like_json, start_of};
 const WORDS_CHARS: usize = 300;
 /// Warnings kept of one answer; their number is told, not their all.
 const MAX_WARNINGS: usize = 20;
+/// How an annotation starts that hides no series (S13).
+const INFO: &str = "PromQL info: ";
+/// What Mimir and Cortex say to a request without a tenant.
+const NO_TENANT: &str = "no org id";
 
 #[derive(Deserialize)]
 struct Envelope {
@@ -54,11 +58,23 @@ pub(super) fn interpret(received: &Received, now: Timestamp) -> Result<Answer, F
     if received.status.is_success() {
         return success(received);
     }
+    let envelope = serde_json::from_slice::<Envelope>(&received.body).ok();
+    let reported = envelope
+        .as_ref()
+        .and_then(|envelope| envelope.error.as_deref());
     let (reason, what) = match received.status.as_u16() {
-        // A proxy's own 400 speaks HTML, and is not about the query.
-        400 | 422 if !is_html(&received.body) => {
-            (Reason::QueryInvalid, "the source refuses the query")
-        }
+        // The query was understood; what it reads could not be reached.
+        422 if reported.is_some_and(is_storage_trouble) => (
+            Reason::SourceUnavailable,
+            "the source is not able to reach its data",
+        ),
+        422 if !is_html(&received.body) => (Reason::QueryInvalid, "the source refuses the query"),
+        400 if reported.is_some() => (Reason::QueryInvalid, "the source refuses the query"),
+        // Not the API's own words, so not about the query.
+        400 => (
+            Reason::SourceAnswerUnusable,
+            "the source refuses the request: check `url` and what stands before it",
+        ),
         401 | 403 => (Reason::AuthFailed, "the source refuses the credentials"),
         429 => (Reason::RateLimited, "the source asks to slow down"),
         408 | 500..=599 => (
@@ -78,12 +94,20 @@ pub(super) fn interpret(received: &Received, now: Timestamp) -> Result<Answer, F
             "the source's answer is not one of a Prometheus API",
         ),
     };
-    let words = words(&received.body);
+    let words = words(&received.body, envelope.as_ref());
+    let remedy = if words.contains(NO_TENANT) {
+        ": name the tenant in headers or headerFiles, as X-Scope-OrgID"
+    } else {
+        ""
+    };
     Err(Failure {
         reason,
         message: match words.as_str() {
             "" => format!("{what} (HTTP {})", received.status.as_u16()),
-            words => format!("{what} (HTTP {}): {words}", received.status.as_u16()),
+            words => format!(
+                "{what} (HTTP {}): {words}{remedy}",
+                received.status.as_u16()
+            ),
         },
         retry_after: received.retry_after(now),
     })
@@ -113,6 +137,8 @@ fn success(received: &Received) -> Result<Answer, Failure> {
         .data
         .ok_or_else(|| unusable("the answer says success but carries no data".to_owned()))?;
     let mut warnings = envelope.warnings.unwrap_or_default();
+    // Where infos have no place of their own, they stand among the warnings.
+    warnings.retain(|warning| !warning.starts_with(INFO));
     warnings.truncate(MAX_WARNINGS);
     Ok(Answer {
         result: result(data).map_err(unusable)?,
@@ -125,7 +151,11 @@ fn success(received: &Received) -> Result<Answer, Failure> {
 fn reported_error(envelope: &Envelope) -> Failure {
     let kind = envelope.error_type.as_deref().unwrap_or("unnamed");
     let reason = match kind {
+        "execution" if envelope.error.as_deref().is_some_and(is_storage_trouble) => {
+            Reason::SourceUnavailable
+        }
         "bad_data" | "execution" => Reason::QueryInvalid,
+        "too_many_requests" => Reason::RateLimited,
         "timeout" | "canceled" | "internal" | "unavailable" => Reason::SourceUnavailable,
         _ => Reason::SourceAnswerUnusable,
     };
@@ -184,18 +214,32 @@ fn number(text: &str) -> Result<f64, String> {
     })
 }
 
+/// True when an error of execution is about reaching the data and not about the
+/// query: Thanos and Mimir report a store that is away as 422 too. Reading series
+/// is what failed, and the failure is one of a connection.
+fn is_storage_trouble(error: &str) -> bool {
+    const AWAY: &[&str] = &[
+        "code = Unavailable",
+        "code = DeadlineExceeded",
+        "connection refused",
+        "connection reset",
+        "context deadline exceeded",
+        "no such host",
+        "i/o timeout",
+    ];
+    error.contains("expanding series") && AWAY.iter().any(|sign| error.contains(sign))
+}
+
 /// The error text of a refusing answer: that of the API, or the body itself.
-fn words(body: &[u8]) -> String {
-    if let Ok(envelope) = serde_json::from_slice::<Envelope>(body)
-        && let Some(error) = envelope.error
+fn words(body: &[u8], envelope: Option<&Envelope>) -> String {
+    if let Some(envelope) = envelope
+        && let Some(error) = &envelope.error
     {
-        let kind = envelope
-            .error_type
-            .map(|kind| format!("{}: ", bounded(&kind, 40)));
+        let kind = (envelope.error_type.as_ref()).map(|kind| format!("{}: ", bounded(kind, 40)));
         return format!(
             "{}{}",
             kind.unwrap_or_default(),
-            bounded(&error, WORDS_CHARS)
+            bounded(error, WORDS_CHARS)
         );
     }
     bounded(&String::from_utf8_lossy(body), WORDS_CHARS)

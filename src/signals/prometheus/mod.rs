@@ -44,7 +44,7 @@ impl fmt::Debug for PrometheusSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrometheusSource")
             .field("name", &self.name)
-            .field("url", &self.http.url().as_str())
+            .field("urls", &self.http.urls())
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,7 @@
 //! An instant query as an HTTP request.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -49,6 +51,9 @@ impl Request for Query<'_> {
         for (name, value) in &to.headers {
             builder = builder.header(name.clone(), value.clone());
         }
+        for (name, value) in to.params.iter() {
+            builder = builder.query(interned(name), value);
+        }
         // The raw calls: the typed ones read a body of any size and drop warnings.
         Ok(match self.method {
             Method::Get => builder.get_raw().await?,
@@ -64,4 +69,17 @@ impl Request for Query<'_> {
             _ => false,
         }
     }
+}
+
+/// The name for as long as the process lives, which the client wants. Names come
+/// from the administrator's file only, and each is kept once.
+fn interned(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let kept: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    names.insert(kept);
+    kept
 }

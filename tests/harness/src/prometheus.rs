@@ -33,6 +33,8 @@ pub struct Prometheus {
     alertmanagers: Vec<String>,
     basic_auth: Option<(String, String)>,
     tls: bool,
+    mutual: bool,
+    prefix: String,
     args: Vec<OsString>,
 }
 
@@ -54,6 +56,8 @@ impl Prometheus {
             alertmanagers: Vec::new(),
             basic_auth: None,
             tls: false,
+            mutual: false,
+            prefix: String::new(),
             args: Vec::new(),
         }
     }
@@ -118,6 +122,21 @@ impl Prometheus {
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
+        self
+    }
+
+    /// As [`Prometheus::tls`], and clients must show a certificate.
+    #[must_use]
+    pub fn mutual_tls(mut self) -> Self {
+        self.tls = true;
+        self.mutual = true;
+        self
+    }
+
+    /// The API is below this path, such as `/prefix`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
         self
     }
 
@@ -191,12 +210,15 @@ impl Prometheus {
             "--storage.tsdb.path".into(),
             dir.join("data").into(),
         ];
+        if !self.prefix.is_empty() {
+            args.push(format!("--web.route-prefix={}", self.prefix).into());
+        }
         args.extend(self.args.iter().cloned());
         let scheme = if self.tls { "https" } else { "http" };
         let server = PrometheusServer {
             binary: binary.to_owned(),
             args,
-            url: format!("{scheme}://127.0.0.1:{}", port.number()),
+            url: format!("{scheme}://127.0.0.1:{}{}", port.number(), self.prefix),
             http: http_client(pki.as_ref())?,
             basic_auth: self.basic_auth.clone(),
             pki,
@@ -214,6 +236,10 @@ impl Prometheus {
         if let Some(pki) = pki {
             let (certificate, key) = pki.server();
             web["tls_server_config"] = json!({ "cert_file": certificate, "key_file": key });
+            if self.mutual {
+                web["tls_server_config"]["client_auth_type"] = json!("RequireAndVerifyClientCert");
+                web["tls_server_config"]["client_ca_file"] = json!(pki.ca());
+            }
         }
         if let Some((user, password)) = &self.basic_auth {
             let hash = bcrypt::hash(password, BCRYPT_COST).map_err(|e| Error::Tls {

@@ -356,3 +356,59 @@ fn foreign_words_are_bounded_and_escaped() {
     assert!(reading.message.chars().count() <= MESSAGE_CHARS + 1);
     assert!(!reading.message.contains(['\u{7}', '\n']));
 }
+
+fn labelled(series: &[(&[(&str, &str)], f64)]) -> Answer {
+    let series = series.iter().map(|(labels, value)| Series {
+        labels: (labels.iter())
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        value: *value,
+    });
+    Answer {
+        result: AnswerKind::Vector(series.collect()),
+        warnings: vec![],
+        partial: false,
+    }
+}
+
+#[test]
+fn duplicates_of_an_ha_pair_are_named_and_reduced() {
+    let pair = labelled(&[
+        (&[("instance", "m0"), ("prometheus_replica", "a")], 7.0),
+        (&[("instance", "m0"), ("prometheus_replica", "b")], 7.5),
+    ]);
+    let judged = |reduce| judge(&signal("x", above("6"), reduce), &pair, Presence::Unasked);
+    let unreduced = judged(None);
+    assert_eq!(unreduced.reason, Reason::ResultUnsuitable);
+    assert!(
+        unreduced
+            .message
+            .contains("max without (prometheus_replica)")
+    );
+    for reduce in [
+        Reduce::Any,
+        Reduce::All,
+        Reduce::Max,
+        Reduce::Min,
+        Reduce::Avg,
+    ] {
+        assert_eq!(judged(Some(reduce)).state, Firing, "{reduce:?}");
+    }
+    let sum = judged(Some(Reduce::Sum));
+    assert!(sum.message.contains("counted twice"), "{}", sum.message);
+    // Two things are two things.
+    let members = labelled(&[
+        (&[("instance", "m0"), ("replica", "a")], 7.0),
+        (&[("instance", "m1"), ("replica", "b")], 7.0),
+    ]);
+    let reading = judge(&signal("x", above("6"), None), &members, Presence::Unasked);
+    assert!(!reading.message.contains("replica"), "{}", reading.message);
+}
+
+#[test]
+fn names_beyond_the_old_alphabet_are_shown_in_quotes() {
+    let answer = labelled(&[(&[("__name__", "etcd.db.size"), ("k8s.pod", "e-0")], 7.0)]);
+    let reading = judge(&signal("x > 1", None, None), &answer, Presence::Unasked);
+    let wanted = r#"7 of {"etcd.db.size", "k8s.pod"="e-0"}"#;
+    assert!(reading.message.contains(wanted), "{}", reading.message);
+}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::oauth2::{self, OAuth2Config, OAuth2Spec};
 use super::{FieldProblem, check_path};
 
 /// A user whose password stands in a file.
@@ -26,12 +27,35 @@ pub enum Credentials {
     Bearer {
         token_file: PathBuf,
     },
+    /// A token that a token server gives out.
+    OAuth2(Box<OAuth2Config>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Username {
     Given(String),
     File(PathBuf),
+}
+
+/// The credentials, or the field and what is wrong with it.
+pub(super) fn of_any_kind(
+    basic: Option<BasicAuthSpec>,
+    token_file: Option<PathBuf>,
+    oauth2: Option<OAuth2Spec>,
+) -> Result<Credentials, (String, String)> {
+    let Some(written) = oauth2 else {
+        return ready(basic, token_file).map_err(|(field, problem)| (field.to_owned(), problem));
+    };
+    let beside = match (basic, token_file) {
+        (None, None) => {
+            let ready = oauth2::ready(written)?;
+            return Ok(Credentials::OAuth2(Box::new(ready)));
+        }
+        (Some(_), _) => "basicAuth",
+        (None, Some(_)) => "bearerTokenFile",
+    };
+    let problem = format!("set beside {beside}, wanted one of them: remove the other");
+    Err(("oauth2".to_owned(), problem))
 }
 
 pub(in crate::signals) fn ready(

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use reqwest::Url;
+use serde::Deserialize;
 
 use super::{FieldProblem, check_path};
 
@@ -29,15 +29,27 @@ pub struct IdentityFiles {
     pub key_file: PathBuf,
 }
 
+/// The same as it is written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TlsSpec {
+    /// The only authorities trusted; absent: those of the system.
+    pub ca_file: Option<PathBuf>,
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    #[serde(default)]
+    pub insecure_skip_verify: bool,
+}
+
 /// S29: every option given is honoured, or the combination is refused.
-pub(super) fn ready(
-    url: &Url,
-    ca_file: Option<PathBuf>,
-    cert_file: Option<PathBuf>,
-    key_file: Option<PathBuf>,
-    insecure: bool,
-) -> Result<Tls, FieldProblem> {
-    if url.scheme() == "http" {
+pub(super) fn ready(is_https: bool, written: TlsSpec) -> Result<Tls, FieldProblem> {
+    let TlsSpec {
+        ca_file,
+        cert_file,
+        key_file,
+        insecure_skip_verify: insecure,
+    } = written;
+    if !is_https {
         let useless = [
             ("caFile", ca_file.is_some()),
             ("certFile", cert_file.is_some()),

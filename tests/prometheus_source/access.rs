@@ -1,0 +1,349 @@
+//! Who asks: OAuth2 client credentials, headers from files, parameters, proxies.
+//! Token servers and proxies here are fakes: what they do when they fail is what
+//! is looked at.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use wiremock::Respond;
+use wiremock::matchers::{body_string_contains, header, header_exists, method};
+
+use super::*;
+
+const TOKEN: &str = "/oauth2/token";
+
+/// A token server that gives out `token-1`, `token-2` and so on.
+struct Counting(AtomicUsize, u64);
+
+impl Respond for Counting {
+    fn respond(&self, _: &Request) -> ResponseTemplate {
+        let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        ResponseTemplate::new(200).set_body_json(json!({
+            "access_token": format!("token-{number}"), "token_type": "Bearer", "expires_in": self.1,
+        }))
+    }
+}
+
+async fn token_server(answer: impl Respond + 'static) -> MockServer {
+    let server = MockServer::start().await;
+    Mock::given(path(TOKEN))
+        .respond_with(answer)
+        .mount(&server)
+        .await;
+    server
+}
+
+/// The fields of a client of that token server, whose secret stands in `secret`.
+fn oauth2(server: &str, secret: &Path) -> String {
+    format!(
+        ", oauth2: {{tokenURL: '{server}{TOKEN}', clientID: 'de fragd', clientSecretFile: '{}', \
+         scopes: [read, metrics], endpointParams: {{audience: prometheus}}}}",
+        secret.display()
+    )
+}
+
+fn secret_file(folder: &tempfile::TempDir, secret: &str) -> std::path::PathBuf {
+    let file = folder.path().join("secret");
+    std::fs::write(&file, secret).expect("a file");
+    file
+}
+
+#[tokio::test]
+async fn oauth2_asks_for_one_token_and_uses_it_until_it_expires() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "hunter/2\n");
+    let tokens = token_server(Counting(AtomicUsize::new(0), 3600)).await;
+    let server = MockServer::start().await;
+    Mock::given(header("Authorization", "Bearer token-1"))
+        .respond_with(ok(&["7"]))
+        .mount(&server)
+        .await;
+    let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+    let asked = ["x", "y", "z"].map(|query| read(&source, query));
+    for reading in futures::future::join_all(asked).await {
+        assert_eq!(reading.state, SignalState::Firing, "{reading:?}");
+    }
+    let asked = requests(&tokens).await;
+    assert_eq!(asked.len(), 1, "one token for all");
+    let form = parameters(&asked[0]);
+    assert_eq!(form["grant_type"], "client_credentials");
+    assert_eq!(form["scope"], "read metrics");
+    assert_eq!(form["audience"], "prometheus");
+    assert!(!form.contains_key("client_secret"));
+    // "de+fragd:hunter%2F2": both are escaped before they are encoded.
+    assert_eq!(
+        asked[0].headers["authorization"],
+        "Basic ZGUrZnJhZ2Q6aHVudGVyJTJGMg=="
+    );
+}
+
+#[tokio::test]
+async fn oauth2_a_token_that_expired_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "s");
+    let tokens = token_server(Counting(AtomicUsize::new(0), 0)).await;
+    let server = answering(ok(&["7"])).await;
+    let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+    for _ in 0..2 {
+        assert_eq!(read(&source, "x").await.state, SignalState::Firing);
+    }
+    let used: Vec<String> = (requests(&server).await.iter())
+        .map(|r| format!("{:?}", r.headers["authorization"]))
+        .collect();
+    assert_eq!(used, ["\"Bearer token-1\"", "\"Bearer token-2\""]);
+}
+
+#[tokio::test]
+async fn oauth2_a_refused_token_is_asked_for_again_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "s");
+    let tokens = token_server(Counting(AtomicUsize::new(0), 3600)).await;
+    let server = MockServer::start().await;
+    Mock::given(header("Authorization", "Bearer token-2"))
+        .respond_with(ok(&["7"]))
+        .mount(&server)
+        .await;
+    Mock::given(path(QUERY))
+        .respond_with(ResponseTemplate::new(401))
+        .with_priority(9)
+        .mount(&server)
+        .await;
+    let source_ = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+    assert_eq!(read(&source_, "x").await.state, SignalState::Firing);
+    assert_eq!(requests(&tokens).await.len(), 2);
+
+    // Refused for good: one more token a question, no loop.
+    let server = answering(ResponseTemplate::new(401)).await;
+    let source_ = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+    let reading = read(&source_, "x").await;
+    assert_error(&reading, Reason::AuthFailed, "401");
+    assert_eq!(requests(&tokens).await.len(), 4);
+    assert_eq!(requests(&server).await.len(), 2);
+}
+
+#[tokio::test]
+async fn oauth2_a_token_server_that_refuses_is_named_with_its_code_and_without_the_secret() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "hunter2");
+    let server = answering(ok(&["7"])).await;
+    for (answer, reason, word) in [
+        (
+            ResponseTemplate::new(401).set_body_json(json!({"error": "invalid_client"})),
+            Reason::AuthFailed,
+            "invalid_client",
+        ),
+        (
+            ResponseTemplate::new(400)
+                .set_body_json(json!({"error": "invalid_scope", "error_description": "hunter2?"})),
+            Reason::AuthFailed,
+            "HTTP 400",
+        ),
+        (
+            ResponseTemplate::new(200).set_body_string("<html>log in</html>"),
+            Reason::AuthFailed,
+            "access_token",
+        ),
+        (
+            ResponseTemplate::new(200).set_body_string(" ".repeat(100_000)),
+            Reason::AuthFailed,
+            "longer than",
+        ),
+        (
+            ResponseTemplate::new(302).insert_header("Location", server.uri().as_str()),
+            Reason::AuthFailed,
+            "redirects",
+        ),
+        (
+            ResponseTemplate::new(503),
+            Reason::SourceUnavailable,
+            "token server",
+        ),
+    ] {
+        let tokens = token_server(answer).await;
+        let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+        let reading = read(&source, "x").await;
+        assert_error(&reading, reason, word);
+        assert!(!reading.message.contains("hunter2"), "{reading:?}");
+    }
+    assert!(
+        requests(&server).await.is_empty(),
+        "nobody asks without a token"
+    );
+
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", gone.local_addr().expect("an address"));
+    drop(gone);
+    let reading = read(&source(&server.uri(), &oauth2(&url, &secret)), "x").await;
+    assert_error(&reading, Reason::SourceUnavailable, "token server");
+}
+
+#[tokio::test]
+async fn oauth2_a_server_that_takes_the_secret_in_the_form_only_gets_it_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "s");
+    let tokens = MockServer::start().await;
+    Mock::given(body_string_contains("client_secret=s"))
+        .and(body_string_contains("client_id=de+fragd"))
+        .respond_with(Counting(AtomicUsize::new(0), 0))
+        .mount(&tokens)
+        .await;
+    Mock::given(header_exists("Authorization"))
+        .respond_with(ResponseTemplate::new(401).set_body_json(json!({"error": "invalid_client"})))
+        .with_priority(9)
+        .mount(&tokens)
+        .await;
+    let server = answering(ok(&["7"])).await;
+    let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+    for _ in 0..2 {
+        assert_eq!(read(&source, "x").await.state, SignalState::Firing);
+    }
+    assert_eq!(requests(&tokens).await.len(), 3, "the form is remembered");
+}
+
+#[tokio::test]
+async fn oauth2_a_rotated_secret_is_used_for_the_next_token() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "old");
+    let tokens = MockServer::start().await;
+    // "de+fragd:new"
+    Mock::given(header("Authorization", "Basic ZGUrZnJhZ2Q6bmV3"))
+        .respond_with(Counting(AtomicUsize::new(0), 3600))
+        .mount(&tokens)
+        .await;
+    Mock::given(path(TOKEN))
+        .respond_with(ResponseTemplate::new(401))
+        .with_priority(9)
+        .mount(&tokens)
+        .await;
+    let server = answering(ok(&["7"])).await;
+    let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+    assert_error(&read(&source, "x").await, Reason::AuthFailed, "401");
+    std::fs::write(&secret, "new").expect("a file");
+    assert_eq!(read(&source, "x").await.state, SignalState::Firing);
+}
+
+#[tokio::test]
+async fn oauth2_a_token_server_that_hangs_ends_with_the_time_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "s");
+    let slow = ResponseTemplate::new(200).set_delay(std::time::Duration::from_secs(60));
+    let tokens = token_server(slow).await;
+    let server = answering(ok(&["7"])).await;
+    let more = format!("{}, timeout: 300ms", oauth2(&tokens.uri(), &secret));
+    let reading = read(&source(&server.uri(), &more), "x").await;
+    assert_error(&reading, Reason::SourceUnavailable, "credentials");
+}
+
+#[tokio::test]
+async fn s28_a_tenant_from_a_file_is_read_for_each_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tenant = folder.path().join("tenant");
+    std::fs::write(&tenant, "team-a\n").expect("a file");
+    let server = MockServer::start().await;
+    Mock::given(header("X-Scope-OrgID", "team-b"))
+        .respond_with(ok(&["7"]))
+        .mount(&server)
+        .await;
+    Mock::given(path(QUERY))
+        .respond_with(ok(&["1"]))
+        .with_priority(9)
+        .mount(&server)
+        .await;
+    let more = format!(", headerFiles: {{X-Scope-OrgID: '{}'}}", tenant.display());
+    let source = source(&server.uri(), &more);
+    assert_eq!(read(&source, "x").await.state, SignalState::NotFiring);
+    assert_eq!(
+        requests(&server).await[0].headers["x-scope-orgid"],
+        "team-a"
+    );
+    std::fs::write(&tenant, "team-b\n").expect("a file");
+    assert_eq!(read(&source, "x").await.state, SignalState::Firing);
+    std::fs::remove_file(&tenant).expect("a file");
+    assert_error(&read(&source, "x").await, Reason::AuthFailed, "tenant");
+}
+
+#[tokio::test]
+async fn further_parameters_go_with_every_request_by_both_methods() {
+    for refuses_post in [false, true] {
+        let server = MockServer::start().await;
+        if refuses_post {
+            Mock::given(method("POST"))
+                .respond_with(ResponseTemplate::new(405))
+                .mount(&server)
+                .await;
+        }
+        Mock::given(path(QUERY))
+            .respond_with(ok(&["7"]))
+            .mount(&server)
+            .await;
+        let more =
+            ", params: {dedup: true, partial_response: false, 'extra_filters[]': '{a=\"&\"}'}";
+        read(&source(&server.uri(), more), "x").await;
+        let last = requests(&server).await.pop().expect("a request");
+        let sent = parameters(&last);
+        assert_eq!(sent["query"], "x");
+        assert_eq!(sent["dedup"], "true");
+        assert_eq!(sent["partial_response"], "false");
+        assert_eq!(sent["extra_filters[]"], "{a=\"&\"}");
+    }
+}
+
+#[tokio::test]
+async fn a_configured_source_shows_no_secret() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "hunter2");
+    let server = answering(ok(&["7"])).await;
+    let tokens = token_server(Counting(AtomicUsize::new(0), 3600)).await;
+    let more = format!(
+        "{}, params: {{key: hunter3}}",
+        oauth2(&tokens.uri(), &secret)
+    );
+    let sources = sources(&server.uri(), &more).expect("a client");
+    let source: &Arc<PrometheusSource> = sources.prometheus("main").expect("the source");
+    read(source, "x").await;
+    let shown = format!("{sources:?}");
+    for secret in ["hunter", "token-1"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+/// What the other half of the test below is told by.
+const CHILD: &str = "DEFRAGD_TEST_ASKS_BY_PROXY";
+
+/// The environment of a process cannot be changed in mid-test, so this test is
+/// also the process that it starts: there it asks, with and without the wish.
+#[tokio::test]
+async fn a_proxy_of_the_environment_is_used_only_when_asked_for() {
+    // Nobody listens there: only a proxy can answer for it.
+    let nowhere = "http://127.0.0.1:1";
+    if std::env::var_os(CHILD).is_some() {
+        let without = read(&source(nowhere, ""), "x").await;
+        assert_error(&without, Reason::SourceUnavailable, "refused");
+        let with = read(&source(nowhere, ", proxyFromEnvironment: true"), "x").await;
+        assert_eq!(with.state, SignalState::Firing, "{with:?}");
+        return;
+    }
+    let proxy = answering(ok(&["7"])).await;
+    let uri = proxy.uri();
+    let this = std::env::current_exe().expect("this test");
+    let name = "access::a_proxy_of_the_environment_is_used_only_when_asked_for";
+    let output = tokio::task::spawn_blocking(move || {
+        std::process::Command::new(this)
+            .args(["--exact", name])
+            .env(CHILD, "1")
+            .env("HTTP_PROXY", uri)
+            .env_remove("NO_PROXY")
+            .env_remove("no_proxy")
+            .output()
+    })
+    .await
+    .expect("a thread")
+    .expect("a process");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+    assert_eq!(requests(&proxy).await.len(), 1);
+}
