@@ -54,14 +54,10 @@ pub struct SourceConfig {
 }
 
 /// What a source is, and how it is reached.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there are a handful, each made once at the start"
-)]
 #[derive(Clone, Debug)]
 pub enum SourceKind {
     Prometheus(HttpConfig),
-    /// With one URL for each Alertmanager of the set.
+    /// Its URLs are those of one set, of which each is asked.
     Alertmanager(HttpConfig),
     Webhook(WebhookConfig),
 }

@@ -65,14 +65,13 @@ impl AlertmanagerSource {
     /// # Errors
     /// Certificates or keys that cannot be read or used.
     pub fn new(name: String, set: HttpConfig) -> Result<Self, SourceError> {
+        // A client of several URLs asks one of them; here each has a say.
         let peers = (set.urls.iter())
-            .map(|url| {
-                let one = HttpConfig {
-                    urls: vec![url.clone()],
-                    ..set.clone()
-                };
-                Client::new(&name, one)
+            .map(|url| HttpConfig {
+                urls: vec![url.clone()],
+                ..set.clone()
             })
+            .map(|config| Client::new(&name, config))
             .collect::<Result<_, _>>()?;
         Ok(AlertmanagerSource {
             name,

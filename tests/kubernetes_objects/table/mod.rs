@@ -24,7 +24,7 @@ pub(crate) type Row = (&'static str, &'static str, Verdict);
 
 // Why the API server takes what lint refuses.
 const QUERY: &str = "a query is a text to the API server";
-const MATCHER: &str = "and a matcher, which nobody there parses";
+const MATCHER: &str = "a matcher is one too";
 const EXPRESSION: &str = "so is an expression";
 const TIME: &str = "and so is a time of day, a day, a zone and a schedule";
 const SPAN: &str = "durations are compared as texts only, their length is not known";
