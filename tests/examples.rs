@@ -17,12 +17,12 @@ use defragd::core::probe;
 use defragd::core::reason::Reason;
 use defragd::core::rule::{Quota, QuotaSource, Rule};
 use defragd::core::signal::{
-    Answer, AnswerKind, Presence, PrometheusSignal, Reading, Series, Signal, SignalState,
-    Threshold, judge,
+    Answer, AnswerKind, MetricAnswer, MetricItem, MetricSignal, Presence, PrometheusSignal,
+    Reading, Series, Signal, SignalState, Threshold, judge, judge_metric,
 };
 use defragd::core::view::{ClusterId, MemberId, MemberStatus, MemberView, Observation};
 use defragd::hosts::config::Config;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -193,6 +193,7 @@ fn evaluate(
     policy: &Policy,
     state: &ClusterState,
     reading: &Reading,
+    blockers: &[Reading],
     runs: &[RunSummary],
     now: Timestamp,
 ) -> Decision {
@@ -204,6 +205,7 @@ fn evaluate(
         primary: Some(reading.clone()),
         fallback: None,
         emergency: None,
+        blockers: Some(blockers),
         runs: Ok(runs),
     };
     decide(policy, state.clone(), &facts)
@@ -219,10 +221,11 @@ fn stands_still(policy: &Policy) -> bool {
 }
 
 fn stays_quiet(label: &str, policy: &Policy, quiet: &Reading) {
+    let passing = passing(policy);
     let mut state = ClusterState::default();
     let mut now = start();
     for _ in 0..200 {
-        let decision = evaluate(policy, &state, quiet, &[], now);
+        let decision = evaluate(policy, &state, quiet, &passing, &[], now);
         assert!(
             decision.create.is_none(),
             "{label}: {}",
@@ -241,13 +244,49 @@ fn stays_quiet(label: &str, policy: &Policy, quiet: &Reading) {
     }
 }
 
+/// What its blockers say when none is on.
+fn passing(policy: &Policy) -> Vec<Reading> {
+    let signals = policy.blockers.iter().map(|blocker| &blocker.signal);
+    signals.map(|signal| readings(signal).1).collect()
+}
+
+/// Each blocker alone holds back the run that is due, and so does its silence.
+fn is_blocked(
+    label: &str,
+    policy: &Policy,
+    state: &ClusterState,
+    firing: &Reading,
+    now: Timestamp,
+) {
+    for (i, blocker) in policy.blockers.iter().enumerate() {
+        let down = Reading::error(Reason::SourceUnavailable, "connection refused");
+        for on in [readings(&blocker.signal).0, down] {
+            let mut said = passing(policy);
+            said[i] = on;
+            let decision = evaluate(policy, state, firing, &said, &[], now);
+            assert_eq!(
+                reason(&decision),
+                Reason::Blocked,
+                "{label}: {}",
+                blocker.name
+            );
+            let message = &decision.note.message;
+            assert!(message.contains(&blocker.name), "{label}: {message}");
+        }
+    }
+}
+
 fn fires_once_and_cools_down(label: &str, policy: &Policy, firing: &Reading) {
+    let passing = passing(policy);
     let mut state = ClusterState::default();
     let mut now = start();
     let mut waits = BTreeSet::new();
     let mut steps = 0;
     let run = loop {
-        let decision = evaluate(policy, &state, firing, &[], now);
+        let decision = evaluate(policy, &state, firing, &passing, &[], now);
+        if decision.create.is_some() {
+            is_blocked(label, policy, &state, firing, now);
+        }
         state = decision.state.clone();
         if let Some(run) = &decision.create {
             break run.clone();
@@ -296,7 +335,7 @@ fn fires_once_and_cools_down(label: &str, policy: &Policy, firing: &Reading) {
         end: None,
     }];
     now += policy.interval;
-    let decision = evaluate(policy, &state, firing, &runs, now);
+    let decision = evaluate(policy, &state, firing, &passing, &runs, now);
     assert_eq!(
         (reason(&decision), &decision.create),
         (Reason::RunInProgress, &None),
@@ -315,7 +354,7 @@ fn fires_once_and_cools_down(label: &str, policy: &Policy, firing: &Reading) {
     let mut seen = BTreeSet::new();
     state = decision.state;
     while now < ended + policy.cooldown {
-        let decision = evaluate(policy, &state, firing, &runs, now);
+        let decision = evaluate(policy, &state, firing, &passing, &runs, now);
         assert!(
             decision.create.is_none(),
             "{label}: runs again within the cooldown"
@@ -331,8 +370,38 @@ fn fires_once_and_cools_down(label: &str, policy: &Policy, firing: &Reading) {
 fn readings(signal: &Signal) -> (Reading, Reading) {
     match signal {
         Signal::Prometheus(signal) => answers(signal),
+        Signal::Metric(signal) => values(signal),
         Signal::Alert(signal) => alerts(signal),
         Signal::Probe(rule) => probes(rule),
+    }
+}
+
+fn values(signal: &MetricSignal) -> (Reading, Reading) {
+    let now = start();
+    let judged = |value: i64| {
+        let item = MetricItem {
+            labels: BTreeMap::new(),
+            value: value.to_string(),
+            at: Some(now),
+            window: SignedDuration::ZERO,
+            about: None,
+            metric: None,
+        };
+        let answer = MetricAnswer {
+            items: vec![item],
+            received_at: now,
+            ahead: SignedDuration::ZERO,
+        };
+        // Evidence is younger than any run here.
+        Reading {
+            sampled_at: None,
+            ..judge_metric(signal, "any", &answer)
+        }
+    };
+    let (least, most) = (judged(0), judged(1 << 50));
+    match signal.threshold {
+        Threshold::Above(_) => (most, least),
+        Threshold::Below(_) => (least, most),
     }
 }
 

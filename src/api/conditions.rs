@@ -23,6 +23,8 @@ pub mod types {
     pub const FIRING: &str = "Firing";
     /// Policy: the probe decides because the source fails.
     pub const FALLBACK: &str = "Fallback";
+    /// Policy: blockers hold back a run that is due.
+    pub const BLOCKED: &str = "Blocked";
     /// Policy: the cluster rests after a run.
     pub const COOLING_DOWN: &str = "CoolingDown";
     /// Policy: several runs in a row failed.

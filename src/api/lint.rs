@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use jiff::SignedDuration;
 use url::Url;
 
 use super::defrag::{LeaderModeSpec, RuleSpec, RunTemplate};
@@ -184,8 +185,11 @@ impl Look<'_> {
 
     fn policy(&mut self, object: &EtcdDefragPolicy, policy: &Policy, sources: Option<&[String]>) {
         match &policy.signal {
-            Signal::Prometheus(signal) => self.prometheus(signal, policy, sources),
-            Signal::Alert(signal) => self.alert(signal, sources),
+            Signal::Prometheus(signal) => {
+                self.prometheus("spec.signal", signal, policy, sources);
+            }
+            Signal::Alert(signal) => self.alert("spec.signal", signal, sources),
+            Signal::Metric(_) => {}
             Signal::Probe(rule) => {
                 let path = "spec.signal.probe.rule";
                 self.rule(
@@ -206,6 +210,7 @@ impl Look<'_> {
                 }
             }
         }
+        self.blockers(policy, sources);
         if let Some(fallback) = &object.spec.fallback {
             self.rule(
                 "spec.fallback.probe.rule",
@@ -218,6 +223,8 @@ impl Look<'_> {
                 duration::format(policy.hold_for),
                 duration::format(policy.interval),
             );
+            self.warn("spec.for", message);
+        } else if let Some(message) = short_for_samples(policy) {
             self.warn("spec.for", message);
         }
         for (path, on) in [
@@ -253,6 +260,49 @@ impl Look<'_> {
         }
     }
 
+    fn blockers(&mut self, policy: &Policy, sources: Option<&[String]>) {
+        for (i, blocker) in policy.blockers.iter().enumerate() {
+            let path = format!("spec.blockers[{i}].signal");
+            if blocker.signal == policy.signal {
+                self.warn(
+                    &path,
+                    "it is the policy's own signal, so it blocks whenever a run is due; ask something else",
+                );
+                continue;
+            }
+            match &blocker.signal {
+                Signal::Prometheus(signal) => {
+                    self.source(&format!("{path}.prometheus"), &signal.source, sources);
+                    self.query(&path, signal);
+                }
+                Signal::Alert(signal) => {
+                    self.source(&format!("{path}.alert"), &signal.source, sources);
+                }
+                Signal::Metric(_) | Signal::Probe(_) => {}
+            }
+        }
+        if let Some(max) = policy.max_blocked_for.filter(|max| *max < policy.interval) {
+            let message = format!(
+                "{} is shorter than the interval ({}), so it is over before blockers are asked twice; lengthen it",
+                duration::format(max),
+                duration::format(policy.interval),
+            );
+            self.warn("spec.maxBlockedFor", message);
+        }
+    }
+
+    fn prometheus(
+        &mut self,
+        path: &str,
+        signal: &PrometheusSignal,
+        policy: &Policy,
+        sources: Option<&[String]>,
+    ) {
+        self.source(&format!("{path}.prometheus"), &signal.source, sources);
+        self.query(path, signal);
+        self.look_back(signal, policy);
+    }
+
     /// The administrator's file has it.
     fn source(&mut self, path: &str, source: &String, sources: Option<&[String]>) {
         if let Some(sources) = sources
@@ -271,43 +321,42 @@ impl Look<'_> {
         }
     }
 
-    fn alert(&mut self, signal: &AlertSignal, sources: Option<&[String]>) {
-        const PATH: &str = "spec.signal.alert";
-        self.source(PATH, &signal.source, sources);
+    fn alert(&mut self, path: &str, signal: &AlertSignal, sources: Option<&[String]>) {
+        let path = format!("{path}.alert");
+        self.source(&path, &signal.source, sources);
         if !signal
             .matchers
             .iter()
             .any(|matcher| matcher.name() == "alertname")
         {
             self.warn(
-                format!("{PATH}.matchers"),
+                format!("{path}.matchers"),
                 "none is about alertname, so alerts about something else may start runs; add one such as \
                  alertname=\"etcdFragmented\"",
             );
         }
         if signal.silenced {
             self.warn(
-                format!("{PATH}.include"),
+                format!("{path}.include"),
                 "Silenced lets runs start although somebody silenced the alert; a blackout or pausedUntil stops them then",
             );
         }
     }
 
-    fn prometheus(
-        &mut self,
-        signal: &PrometheusSignal,
-        policy: &Policy,
-        sources: Option<&[String]>,
-    ) {
-        const PATH: &str = "spec.signal.prometheus";
-        self.source(PATH, &signal.source, sources);
+    fn query(&mut self, path: &str, signal: &PrometheusSignal) {
         let hint = match &signal.threshold {
             Some(threshold) => signal.query.unit_hint(threshold),
             None => signal.query.alert_hint(),
         };
         if let Some(hint) = hint {
-            self.warn(format!("{PATH}.query"), hint.message);
+            self.warn(format!("{path}.prometheus.query"), hint.message);
         }
+        if let Some(hint) = signal.query.direction_hint(signal.threshold.as_ref()) {
+            self.warn(format!("{path}.prometheus.query"), hint.message);
+        }
+    }
+
+    fn look_back(&mut self, signal: &PrometheusSignal, policy: &Policy) {
         if let Some(range) = signal.query.max_range()
             && policy.cooldown < range
         {
@@ -350,6 +399,23 @@ impl Look<'_> {
             );
         }
     }
+}
+
+/// How often a source has something new is not known here; Prometheus scrapes
+/// every minute unless told otherwise.
+const USUAL_SCRAPE: SignedDuration = SignedDuration::from_mins(1);
+
+fn short_for_samples(policy: &Policy) -> Option<String> {
+    let sampled = matches!(policy.signal, Signal::Prometheus(_) | Signal::Metric(_));
+    let short = !policy.hold_for.is_zero() && policy.hold_for < USUAL_SCRAPE;
+    (sampled && short).then(|| {
+        format!(
+            "{} may be shorter than the scrape interval ({} unless Prometheus is told otherwise), \
+             so one sample decides; lengthen it to at least twice the scrape interval",
+            duration::format(policy.hold_for),
+            duration::format(USUAL_SCRAPE),
+        )
+    })
 }
 
 #[cfg(test)]

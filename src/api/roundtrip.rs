@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 use super::defrag::EtcdDefragStatus;
 use super::policy::EtcdDefragPolicyStatus;
-use crate::core::decide::{ClusterState, LastRun, Origin, RunStart, SignalRecord};
+use crate::core::decide::{
+    Blocked, BlockedBy, ClusterState, LastRun, Origin, RunStart, SignalRecord, Spell,
+};
 use crate::core::reason::Reason;
 use crate::core::run::{
     CallRecord, CompactionRecord, CompactionState, DisarmRecord, MemberRecord, Note, Outcome,
@@ -193,6 +195,27 @@ fn record() -> impl Strategy<Value = RunRecord> {
     )
 }
 
+fn blocked() -> impl Strategy<Value = Blocked> {
+    let by = (text(), reason()).prop_map(|(name, reason)| BlockedBy { name, reason });
+    let by = prop::collection::vec(by, 0..3);
+    (time(), by, text(), any::<bool>()).prop_map(|(since, by, message, too_long)| Blocked {
+        since,
+        by,
+        message,
+        too_long,
+    })
+}
+
+fn spell() -> impl Strategy<Value = Spell> {
+    (note(), time(), of(time()), any::<u32>()).prop_map(|(note, since, until, times)| Spell {
+        reason: note.reason,
+        message: note.message,
+        since,
+        until,
+        times,
+    })
+}
+
 fn state() -> impl Strategy<Value = ClusterState> {
     let states = prop_oneof![
         Just(SignalState::Firing),
@@ -246,9 +269,14 @@ fn state() -> impl Strategy<Value = ClusterState> {
         prop::collection::vec(text(), 0..4),
     );
     let levels = (any::<u32>(), any::<u32>(), any::<bool>());
-    let notes = (of(note()), of(note()));
+    let notes = (
+        of(note()),
+        of(note()),
+        of(blocked()),
+        prop::collection::vec(spell(), 0..4),
+    );
     (of(signal), times, runs, levels, of(of(text())), notes).prop_map(
-        |(signal, times, runs, levels, observed_trigger, (decision, resting))| ClusterState {
+        |(signal, times, runs, levels, observed_trigger, notes)| ClusterState {
             signal,
             firing_since: times.0,
             gap_since: times.1,
@@ -264,8 +292,10 @@ fn state() -> impl Strategy<Value = ClusterState> {
             backoff_level: levels.0,
             failure_level: levels.1,
             observed_trigger,
-            decision,
-            resting,
+            decision: notes.0,
+            resting: notes.1,
+            blocked: notes.2,
+            timeline: notes.3,
         },
     )
 }
@@ -315,9 +345,11 @@ fn a_status_that_nobody_wrote_names_the_field() {
     );
     let status: EtcdDefragStatus =
         serde_yaml::from_str("gate: {reason: Tired, message: x}").unwrap();
+    let gate = RunRecord::try_from(&status).unwrap().gate;
     assert_eq!(
-        RunRecord::try_from(&status).unwrap_err().path,
-        "status.gate.reason"
+        gate,
+        Some(Note::new(Reason::UnknownReason, "x")),
+        "written by a later release"
     );
 }
 

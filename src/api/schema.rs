@@ -43,6 +43,16 @@ pub(super) fn object_name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A name by RFC 1123 without dots.
+pub(super) fn label_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+    })
+}
+
 /// Most labels of a selector.
 pub(super) const MAX_LABELS: usize = 16;
 /// Longest key of a label: a prefix of 253, a slash, a name of 63.
@@ -72,6 +82,37 @@ pub(super) fn label_keys() -> Rule {
         "self.all(key, size(key) >= 1 && size(key) <= {MAX_LABEL_KEY})"
     ))
     .message("the key of a label has 1 to 317 characters")
+}
+
+/// Most conditions of a selector.
+pub(super) const MAX_CONDITIONS: usize = 16;
+/// Most values of one condition.
+pub(super) const MAX_VALUES: usize = 64;
+/// Longest name of a metric.
+pub(super) const MAX_METRIC_NAME: usize = 253;
+
+/// The name of a metric, which becomes part of a path.
+pub(super) fn metric_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_METRIC_NAME,
+        "pattern": "^[^/%\\s]+$",
+    })
+}
+
+/// The version of an API, with its group where it has one.
+pub(super) fn api_version(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 317,
+        "pattern": "^([a-z0-9.-]+/)?[a-z0-9-]+$",
+    })
+}
+
+/// The kind of an object.
+pub(super) fn kind(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "maxLength": 63, "pattern": "^[A-Z][A-Za-z0-9]*$" })
 }
 
 /// The texts that `Percent::parse` reads.

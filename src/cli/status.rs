@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
@@ -12,7 +12,9 @@ use super::output::{self, Format, member_table, size, took};
 use super::{CliError, Exit};
 use crate::api::conditions::{self, Condition, ConditionStatus, types};
 use crate::api::defrag::{EtcdDefragSpec, EtcdDefragStatus, MemberStatus};
-use crate::api::policy::{ClusterStatus, EtcdDefragPolicySpec, EtcdDefragPolicyStatus, RunOutcome};
+use crate::api::policy::{
+    ClusterStatus, EtcdDefragPolicySpec, EtcdDefragPolicyStatus, RunOutcome, SpellStatus,
+};
 use crate::api::scalar::Time;
 use crate::api::target::{EtcdTargetSpec, EtcdTargetStatus};
 use crate::core::duration;
@@ -248,6 +250,23 @@ fn policy_on(text: &mut String, cluster: &ClusterStatus, hold_for: Option<&str>,
             format_args!("not before {at} ({})", relative(at, now)),
         );
     }
+    if let Some(blocked) = &cluster.blocked {
+        let long = if blocked.too_long {
+            ", longer than maxBlockedFor"
+        } else {
+            ""
+        };
+        field(
+            text,
+            "blocked",
+            format_args!(
+                "since {} ({}){long}: {}",
+                blocked.since,
+                relative(blocked.since, now),
+                blocked.message
+            ),
+        );
+    }
     if let Some(name) = &cluster.active_run {
         field(text, "running", name);
     }
@@ -289,6 +308,30 @@ fn policy_on(text: &mut String, cluster: &ClusterStatus, hold_for: Option<&str>,
             ),
         );
     }
+    for (i, spell) in cluster.timeline.iter().enumerate() {
+        field(
+            text,
+            if i == 0 { "time line" } else { "" },
+            told(spell, now),
+        );
+    }
+}
+
+/// A line of the time line: when, for how long, what.
+fn told(spell: &SpellStatus, now: Timestamp) -> String {
+    let until = spell.until.map_or(now, Time::timestamp);
+    let lasted = until.duration_since(spell.since.timestamp());
+    let lasted = duration::human(lasted.max(SignedDuration::ZERO));
+    let times = match spell.times {
+        1 => String::new(),
+        n => format!(", {n} times"),
+    };
+    let sofar = if spell.until.is_some() { "" } else { " so far" };
+    format!(
+        "{} for {lasted}{sofar}{times}  {}",
+        spell.since,
+        note(&spell.reason, &spell.message)
+    )
 }
 
 fn run_of(text: &mut String, item: &Item<EtcdDefragSpec, EtcdDefragStatus>, now: Timestamp) {
@@ -396,6 +439,16 @@ mod tests {
             .into()
     }
 
+    fn spell(reason: Reason, since: i64, until: Option<i64>, times: u32) -> SpellStatus {
+        SpellStatus {
+            reason: reason.as_str().to_owned(),
+            message: String::new(),
+            since: at(since),
+            until: until.map(at),
+            times,
+        }
+    }
+
     /// T60, T63: what a person asks first, "why did it not run?", in words.
     #[test]
     fn a_policy_says_why_it_did_not_run() {
@@ -426,6 +479,10 @@ mod tests {
                 reason: Reason::BackingOff.as_str().to_owned(),
                 message: String::new(),
             }),
+            timeline: vec![
+                spell(Reason::Blocked, -3600, Some(10), 3),
+                spell(Reason::BackingOff, 10, None, 1),
+            ],
             ..ClusterStatus::default()
         };
         let mut text = String::new();
@@ -437,6 +494,8 @@ mod tests {
   eligible   not before 2027-01-15T10:00:10.000Z (in 1h 58m 30s)
   last run   fragmented-1: complete (SweepComplete), 3 MiB given back, ended 1m 30s ago, made by somebody else
   back-off   runs in a row that gave back too little: 1; that failed: 0
+  time line  2027-01-15T07:00:00.000Z for 1h 10s, 3 times  Blocked: a blocker holds the run back
+             2027-01-15T08:00:10.000Z for 1m 30s so far  BackingOff: backing off after a run that gave back too little
 ";
         assert_eq!(text, expected);
     }

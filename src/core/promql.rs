@@ -15,8 +15,8 @@ use promql_parser::parser::value::ValueType;
 
 use super::signal::Threshold;
 use shape::Shape;
-use unit::Unit;
 pub use unit::UnitHint;
+use unit::{Unit, UsedPart};
 
 /// The longest accepted query in bytes. Longer ones belong into a recording
 /// rule, and some proxies cut a request line off at 8 KiB.
@@ -89,6 +89,7 @@ struct Parsed {
     text: String,
     shape: Shape,
     unit: Unit,
+    used_part: UsedPart,
     kind: Kind,
 }
 
@@ -133,6 +134,7 @@ impl PromQuery {
             text: text.to_owned(),
             shape: Shape::of(&expr),
             unit: Unit::of(&expr),
+            used_part: UsedPart::of(&expr),
             kind,
         })))
     }
@@ -182,6 +184,12 @@ impl PromQuery {
     /// go with the threshold: 100Mi for a ratio, 0.5 for bytes.
     pub fn unit_hint(&self, threshold: &Threshold) -> Option<UnitHint> {
         unit::hint(self.0.unit, threshold)
+    }
+
+    /// A hint when the query is the part of a file that is in use, and fires by
+    /// being above something.
+    pub fn direction_hint(&self, threshold: Option<&Threshold>) -> Option<UnitHint> {
+        unit::direction_hint(self.0.used_part, threshold)
     }
 
     /// A hint when the query would be read as an alerting rule is, for want of a

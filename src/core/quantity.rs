@@ -242,6 +242,35 @@ impl Quantity {
     pub fn is_positive(&self) -> bool {
         self.nano > 0
     }
+
+    /// Whether the value is zero.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.nano == 0
+    }
+
+    /// The sum, exact for up to ten thousand million quantities. Like
+    /// [`Quantity::from_bytes`] it may be more than Kubernetes would read back.
+    #[must_use]
+    pub fn sum(quantities: impl IntoIterator<Item = Self>) -> Self {
+        let zero = Self {
+            nano: 0,
+            notation: Notation::Decimal,
+        };
+        quantities.into_iter().fold(zero, |sum, next| Self {
+            nano: sum.nano.saturating_add(next.nano),
+            notation: next.notation,
+        })
+    }
+
+    /// So many times the value, exact.
+    #[must_use]
+    pub fn times(&self, factor: u32) -> Self {
+        Self {
+            nano: self.nano.saturating_mul(i128::from(factor)),
+            notation: self.notation,
+        }
+    }
 }
 
 /// Factor, power of ten and notation of a suffix; `None` for one that is unknown.

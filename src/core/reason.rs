@@ -58,6 +58,8 @@ reasons! {
     SourceUnknown => "the source is not configured";
     /// The source is of a kind that cannot answer this signal.
     SourceUnsuitable => "the source is of another kind";
+    /// 404 from a metrics API, and not only for a moment.
+    MetricNotFound => "the metric is not served";
     /// A probe got numbers from some members only.
     ProbePartial => "some members did not answer the probe";
     /// A probe got no numbers at all.
@@ -84,6 +86,12 @@ reasons! {
     OutsideWindow => "no window is open";
     /// A blackout is on.
     Blackout => "a blackout is on";
+    /// A blocker fires, or cannot be read.
+    Blocked => "a blocker holds the run back";
+    /// A blocker has held a run back for longer than `maxBlockedFor`.
+    BlockedTooLong => "a blocker has held the run back for too long";
+    /// As many runs were created lately as the administrator allows.
+    CreationLimited => "as many runs as allowed were created lately; waiting in line";
     /// `spec.suspend` of the policy, or of the run between two members.
     Suspended => "suspended";
     /// `spec.pausedUntil` lies in the future.

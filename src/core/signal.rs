@@ -1,6 +1,7 @@
 //! What a signal says: five states, never a bare number.
 
 mod judge;
+mod metric;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,6 +12,10 @@ use super::reason::Reason;
 use super::rule::Rule;
 pub(super) use judge::say_quantity;
 pub use judge::{Answer, AnswerKind, Presence, Series, bounded, judge};
+pub use metric::{
+    About, DescribedObject, MISSING_TOLERATED, Metric, MetricAnswer, MetricItem, MetricSignal,
+    OLDEST, group_of, judge_metric, missing,
+};
 
 /// The five states of a signal. Only [`SignalState::Firing`], held for `for`,
 /// starts a run; only [`SignalState::NotFiring`] ends a firing episode.
@@ -82,6 +87,7 @@ impl Reading {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Signal {
     Prometheus(PrometheusSignal),
+    Metric(MetricSignal),
     Alert(AlertSignal),
     Probe(Rule),
 }

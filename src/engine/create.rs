@@ -1,28 +1,30 @@
 //! New runs: one decision at a time on each cluster, and the administrator's
-//! limit on all together.
+//! limits on all together.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::num::NonZeroU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio_util::sync::CancellationToken;
 
-use crate::core::decide::CreateRun;
+use crate::core::decide::{ClusterState, CreateRun};
 use crate::core::reason::Reason;
 use crate::core::run::Note;
 
 use super::host::{ClusterKey, Created, Host, HostError, NewRun, ObjectKey, PolicyView};
+use super::line::{Line, Queued, Waits, Wish};
 use super::now;
+use super::supervise::Limits;
 
 /// How many clusters may get a run at the same moment.
 const STRIPES: usize = 64;
+/// By how much the expected time must move to be told again: each telling is a write.
+const NEWS: SignedDuration = SignedDuration::from_mins(5);
 
 /// What policies share when they make runs.
 #[derive(Debug)]
 pub(super) struct Creating {
     stripes: [tokio::sync::Mutex<()>; STRIPES],
-    hourly: Hourly,
+    line: Line,
 }
 
 /// A run that is on its way.
@@ -32,15 +34,66 @@ pub(super) struct Made {
     pub(super) new: bool,
 }
 
+/// A run that the administrator's limits allow.
+pub(super) struct Allowed(ObjectKey);
+
+/// Why a run is not made now, and when that is to be looked at again.
+pub(super) struct Held {
+    pub(super) note: Note,
+    pub(super) until: Option<Timestamp>,
+}
+
 impl Creating {
-    pub(super) fn new(runs_per_hour: Option<NonZeroU32>) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Creating {
             stripes: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
-            hourly: Hourly {
-                limit: runs_per_hour,
-                lately: Mutex::default(),
-            },
+            line: Line::new(limits.runs_per_hour, limits.runs_per_minute),
         }
+    }
+
+    /// Waits a little for the administrator's limits to allow the run: who has fired
+    /// for longest is next.
+    pub(super) async fn stand<H: Host>(
+        &self,
+        host: &H,
+        view: &PolicyView,
+        state: &ClusterState,
+        run: &CreateRun,
+        shutdown: &CancellationToken,
+    ) -> Result<Allowed, Held> {
+        let key = run_key(view, run);
+        // One that exists is not new.
+        let exists = host
+            .run(&key)
+            .map_err(|error| failed(run, &error))?
+            .is_some();
+        if self.line.is_open() || exists {
+            return Ok(Allowed(key));
+        }
+        self.line.seed(|| standing(host));
+        let interval = view.spec.as_ref().map_or(NEWS, |policy| policy.interval);
+        let wish = Wish {
+            policy: &view.key,
+            run: &key,
+            firing_since: state.firing_since,
+            interval,
+        };
+        let stood = self.line.stand(&wish, || stored(host), shutdown).await;
+        match stood {
+            Ok(()) => Ok(Allowed(key)),
+            Err(Waits::Unknown(error)) => Err(failed(run, &error)),
+            Err(Waits::Queued(queued)) => Err(waiting(view, &queued)),
+        }
+    }
+
+    /// The policy wants no run now, or is gone.
+    pub(super) fn leave(&self, policy: &ObjectKey) {
+        self.line.leave(policy);
+    }
+
+    /// The run is not made after all.
+    pub(super) fn give_back(&self, allowed: &Allowed) {
+        self.line.take_back(&allowed.0);
     }
 
     /// To be held from the last look at a cluster's runs until the new one is
@@ -65,17 +118,10 @@ impl Creating {
         host: &H,
         view: &PolicyView,
         run: &CreateRun,
+        allowed: &Allowed,
     ) -> Result<Made, Note> {
         let at = now();
-        let key = ObjectKey {
-            namespace: view.key.namespace.clone(),
-            name: run.name.clone(),
-        };
-        let failed = |error: HostError| {
-            let message = format!("run {}: {error}", run.name);
-            Note::new(Reason::CreateFailed, message)
-        };
-        self.hourly.admit(host, &key, at).map_err(failed)?;
+        let key = run_key(view, run);
         let new = NewRun {
             name: run.name.clone(),
             policy: view.clone(),
@@ -83,8 +129,10 @@ impl Creating {
             created_at: at,
         };
         let made = host.create_run(new).await;
-        if !matches!(made, Ok(Created::New)) {
-            self.hourly.take_back(&key, at);
+        if matches!(made, Ok(Created::New)) {
+            self.line.made(&allowed.0, &key);
+        } else {
+            self.give_back(allowed);
         }
         match made {
             Ok(Created::New) => Ok(Made { at, new: true }),
@@ -96,65 +144,71 @@ impl Creating {
                     run.name
                 ),
             )),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(failed(run, &error).note),
         }
     }
 }
 
-/// The administrator's limit on new runs of all policies together.
-#[derive(Debug)]
-struct Hourly {
-    limit: Option<NonZeroU32>,
-    /// Runs of the last hour, as far as somebody had to know.
-    lately: Mutex<BTreeMap<ObjectKey, Timestamp>>,
+fn run_key(view: &PolicyView, run: &CreateRun) -> ObjectKey {
+    ObjectKey {
+        namespace: view.key.namespace.clone(),
+        name: run.name.clone(),
+    }
 }
 
-impl Hourly {
-    /// Counts the run in, unless it is one too many. One that exists is not new.
-    fn admit<H: Host>(&self, host: &H, new: &ObjectKey, at: Timestamp) -> Result<(), HostError> {
-        let Some(limit) = self.limit else {
-            return Ok(());
+fn failed(run: &CreateRun, error: &HostError) -> Held {
+    let message = format!("run {}: {error}", run.name);
+    Held {
+        note: Note::new(Reason::CreateFailed, message),
+        until: None,
+    }
+}
+
+/// What a policy in line shows. Its message stays while the expected time hardly
+/// moves, so that a thousand that wait do not write all the time.
+fn waiting(view: &PolicyView, queued: &Queued) -> Held {
+    let Queued {
+        until,
+        limit,
+        before,
+    } = queued;
+    let old = view.state.decision.as_ref().zip(view.state.next_eligible);
+    if let Some((note, expected)) = old
+        && note.reason == Reason::CreationLimited
+        && expected > now()
+        && until.duration_since(expected).abs() < NEWS
+    {
+        return Held {
+            note: note.clone(),
+            until: Some(expected.min(*until).max(now())),
         };
-        if host.run(new)?.is_some() {
-            return Ok(());
-        }
-        let mut lately = self.lately();
-        forget(&mut lately, at);
-        // What is known already may be enough to refuse.
-        if lately.len() < limit.get() as usize {
-            for (key, start) in stored(host)? {
-                lately.entry(key).or_insert(start);
-            }
-            forget(&mut lately, at);
-        }
-        let recent = lately.len();
-        if recent < limit.get() as usize {
-            lately.insert(new.clone(), at);
-            return Ok(());
-        }
-        Err(HostError {
-            reason: Reason::CreateFailed,
-            message: format!(
-                "policies made {recent} runs within the last hour, and limits.runsPerHour is {limit}"
-            ),
-        })
     }
-
-    /// It was not made after all.
-    fn take_back(&self, key: &ObjectKey, at: Timestamp) {
-        let mut lately = self.lately();
-        if lately.get(key) == Some(&at) {
-            lately.remove(key);
-        }
-    }
-
-    fn lately(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Timestamp>> {
-        self.lately.lock().unwrap_or_else(PoisonError::into_inner)
+    let others = match before {
+        0 => "it is the next one".to_owned(),
+        1 => "one policy that has fired for longer is before it".to_owned(),
+        n => format!("{n} policies that have fired for longer are before it"),
+    };
+    let message = format!("{limit}; {others}, and its turn comes about {until}");
+    Held {
+        note: Note::new(Reason::CreationLimited, message),
+        until: Some(*until),
     }
 }
 
-fn forget(lately: &mut BTreeMap<ObjectKey, Timestamp>, now: Timestamp) {
-    lately.retain(|_, start| now.duration_since(*start) < SignedDuration::from_hours(1));
+/// The policies that stood in line when that was last stored, since when each fires, and how
+/// soon it will be looked at.
+fn standing<H: Host>(host: &H) -> Vec<(ObjectKey, Timestamp, SignedDuration)> {
+    let keys = host.policy_keys().into_iter();
+    let views = keys.filter_map(|key| Some((host.policy(&key)?, key)));
+    views
+        .filter_map(|(view, key)| {
+            let waits = view.state.decision.as_ref()?.reason == Reason::CreationLimited;
+            let since = view.state.firing_since;
+            let since = since.or_else(|| Some(view.state.timeline.last()?.since))?;
+            let interval = view.spec.as_ref().ok()?.interval;
+            waits.then_some((key, since, interval.min(SignedDuration::from_mins(1))))
+        })
+        .collect()
 }
 
 /// The runs that policies made, as far as anything stored tells of them. Those

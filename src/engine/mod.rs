@@ -9,6 +9,7 @@ mod cluster;
 mod create;
 pub mod drive;
 pub mod host;
+mod line;
 mod pace;
 mod policy;
 mod read;

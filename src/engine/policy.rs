@@ -10,21 +10,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
     ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
-    created, decide,
+    created, decide, note_decision,
 };
 use crate::core::reason::Reason;
 use crate::core::run::Note;
 use crate::core::signal::Reading;
 use crate::core::tick;
+use crate::etcd::Connection;
 use crate::signals::Sources;
 use crate::telemetry::Evaluated;
 
 use super::cluster::connection;
-use super::create::{Creating, Made};
+use super::create::{Allowed, Creating, Held, Made};
 use super::host::{About, Event, Host, HostError, ObjectKey, PolicyReport, PolicyView};
 use super::now;
 use super::pace::{Pace, Paces};
-use super::read::{Readings, question, read};
+use super::read::{AsOf, Readings, blockers, question, read};
 use super::run::{Shared, summary};
 
 /// How often a question is asked again that only a changed configuration can mend.
@@ -40,6 +41,9 @@ pub(super) struct PolicyShared<H> {
 
 /// Pause before an evaluation that could not be recorded is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long before its turn a policy in line is looked at.
+const EARLY: SignedDuration = SignedDuration::from_secs(1);
 
 /// Longest wait of a policy that appears in a crowd.
 const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
@@ -109,6 +113,7 @@ pub(super) async fn work<H: Host>(
             None => break,
         }
     }
+    shared.creating.leave(&key);
 }
 
 /// The moment as of which a question is asked that was due at `tick`. All who ask
@@ -210,20 +215,31 @@ async fn evaluate<H: Host>(
             readings = read(shared, &policy, view, &connection, asked_at) => readings,
         }
     };
-    let ready = ready(readings.primary.as_ref());
-    let decided = conclude(shared, view, &policy, &readings, &ready).await?;
+    let concluding = Concluding {
+        shared,
+        view,
+        policy: &policy,
+        connection: &connection,
+        readings: &readings,
+        ready: &ready(readings.primary.as_ref()),
+        shutdown,
+    };
+    let Some(Concluded { recheck, pause }) = concluding.conclude().await? else {
+        return Ok(None);
+    };
     // Only now: who asks the same may have come meanwhile.
     let interval = match readings.unasked_at {
         None => pace.keep(&question, policy.interval),
         Some(_) => policy.interval,
     };
-    let tick = tick::next(now(), interval, &question);
-    Ok(Some(next_due(
-        tick,
+    let due = next_due(
+        tick::next(now(), interval, &question),
         readings.primary.as_ref(),
-        decided.recheck,
+        recheck,
         asked_at,
-    )))
+    );
+    let paused = pause.and_then(|pause| now().checked_add(pause).ok());
+    Ok(Some(due.max(paused.unwrap_or(due))))
 }
 
 /// The object stands as it is until it changes; what is remembered stays.
@@ -232,6 +248,7 @@ async fn cannot_evaluate<H: Host>(
     view: &PolicyView,
     note: Note,
 ) -> Result<(), HostError> {
+    shared.creating.leave(&view.key);
     let state = ClusterState {
         decision: Some(note.clone()),
         next_eligible: None,
@@ -247,58 +264,187 @@ fn ready(primary: Option<&Reading>) -> Note {
     }
 }
 
-/// Decides, records, and creates the run if one is due.
-async fn conclude<H: Host>(
-    shared: &PolicyShared<H>,
-    view: &PolicyView,
-    policy: &Policy,
-    readings: &Readings,
-    ready: &Note,
-) -> Result<Decision, HostError> {
-    let decision = decide_now(shared, view, policy, readings);
-    let value = readings.value(decision.state.fallback_active);
-    if decision.create.is_none() {
-        report(shared, view, &decision.state, ready, value).await?;
-        return Ok(decision);
+/// One evaluation, once its signal was read.
+struct Concluding<'a, H> {
+    shared: &'a PolicyShared<H>,
+    view: &'a PolicyView,
+    policy: &'a Policy,
+    connection: &'a Connection,
+    readings: &'a Readings,
+    ready: &'a Note,
+    shutdown: &'a CancellationToken,
+}
+
+/// What an evaluation came to.
+struct Concluded {
+    /// When something is due before the next regular evaluation.
+    recheck: Option<Timestamp>,
+    /// For how long a blocker's source asked to be left alone.
+    pause: Option<SignedDuration>,
+}
+
+impl<H: Host> Concluding<'_, H> {
+    /// Decides, records, and creates the run if one is due. `None` when the process
+    /// stops before anything could be decided.
+    async fn conclude(&self) -> Result<Option<Concluded>, HostError> {
+        let (shared, view) = (self.shared, self.view);
+        let known = &view.state;
+        let mut decision = self.decide(known, None);
+        // The episode began when the signal was read, not when the run's turn came.
+        let known = &ClusterState {
+            firing_since: decision.state.firing_since,
+            gap_since: decision.state.gap_since,
+            evidence_at: decision.state.evidence_at,
+            ..known.clone()
+        };
+        let mut pause = None;
+        if decision.asks_blockers {
+            let Some(said) = self.ask_blockers(AsOf::Tick).await else {
+                return Ok(None);
+            };
+            pause = said.iter().filter_map(|reading| reading.retry_after).max();
+            decision = self.decide(known, Some(&said));
+        }
+        let Some(run) = decision.create.clone() else {
+            shared.creating.leave(&view.key);
+            return self.end(decision, pause).await;
+        };
+        let stood = shared.creating.stand(
+            &*shared.base.host,
+            view,
+            &decision.state,
+            &run,
+            self.shutdown,
+        );
+        let allowed = match Box::pin(stood).await {
+            Ok(allowed) => allowed,
+            Err(Held { note, until }) => {
+                self.tell_trouble(&note);
+                decision.state.decision = Some(note);
+                decision.state.next_eligible = until;
+                // A little early, so that it stands there when its turn comes.
+                decision.recheck = until.and_then(|at| at.checked_sub(EARLY).ok());
+                return self.end(decision, pause).await;
+            }
+        };
+        let said = if self.policy.blockers.is_empty() {
+            None
+        } else {
+            // The answers may be as old as their tick; a run needs one of now.
+            let Some(said) = self.ask_blockers(AsOf::Now).await else {
+                shared.creating.give_back(&allowed);
+                return Ok(None);
+            };
+            Some(said)
+        };
+        let _turn = shared
+            .creating
+            .turn(&*shared.base.host, &view.cluster)
+            .await;
+        let decision = self.decide(known, said.as_deref());
+        let decision = self.carry_out(decision, &allowed).await?;
+        self.end(decision, pause).await
     }
-    let _turn = shared
-        .creating
-        .turn(&*shared.base.host, &view.cluster)
-        .await;
-    let mut decision = decide_now(shared, view, policy, readings);
-    if let Some(run) = decision.create.clone() {
+
+    /// Creates the run if it is still due. To be called in turn.
+    async fn carry_out(
+        &self,
+        mut decision: Decision,
+        allowed: &Allowed,
+    ) -> Result<Decision, HostError> {
+        let Some(run) = decision.create.clone() else {
+            self.shared.creating.give_back(allowed);
+            return Ok(decision);
+        };
         // The episode that the run's name is made of is stored before the run; that
         // it was created is said once it was.
         let intended = ClusterState {
-            decision: view.state.decision.clone(),
+            decision: self.view.state.decision.clone(),
             ..decision.state.clone()
         };
-        store(shared, view, &intended, ready).await?;
-        decision.state = create(shared, view, policy, decision.state, &run).await;
+        if let Err(error) = store(self.shared, self.view, &intended, self.ready).await {
+            self.shared.creating.give_back(allowed);
+            return Err(error);
+        }
+        decision.state = self.create(decision.state, &run, allowed).await;
+        Ok(decision)
     }
-    report(shared, view, &decision.state, ready, value).await?;
-    Ok(decision)
-}
 
-fn decide_now<H: Host>(
-    shared: &PolicyShared<H>,
-    view: &PolicyView,
-    policy: &Policy,
-    readings: &Readings,
-) -> Decision {
-    let summaries = listed(&*shared.base.host, view);
-    let cluster = view.cluster.to_string();
-    let facts = Facts {
-        now: readings.unasked_at.unwrap_or_else(now),
-        policy: &view.key.name,
-        uid: &view.uid,
-        cluster: &cluster,
-        primary: readings.primary.clone(),
-        fallback: readings.fallback.clone(),
-        emergency: readings.emergency.clone(),
-        runs: summaries.as_deref().map_err(Clone::clone),
-    };
-    decide(policy, view.state.clone(), &facts)
+    async fn create(
+        &self,
+        state: ClusterState,
+        run: &CreateRun,
+        allowed: &Allowed,
+    ) -> ClusterState {
+        let (shared, view) = (self.shared, self.view);
+        let made = shared
+            .creating
+            .make(&*shared.base.host, view, run, allowed)
+            .await;
+        match made {
+            Ok(Made { at, new }) => {
+                if new {
+                    let message = format!("run {}: {}", run.name, run.note.message);
+                    event(shared, view, false, Note::new(Reason::RunCreated, message));
+                }
+                created(self.policy, state, run, at)
+            }
+            Err(note) => {
+                self.tell_trouble(&note);
+                ClusterState {
+                    decision: Some(note),
+                    ..state
+                }
+            }
+        }
+    }
+
+    /// That a run waits in line is no trouble.
+    fn tell_trouble(&self, note: &Note) {
+        let known = self.view.state.decision.as_ref() == Some(note);
+        if note.reason != Reason::CreationLimited && !known {
+            event(self.shared, self.view, true, note.clone());
+        }
+    }
+
+    /// Records what was decided.
+    async fn end(
+        &self,
+        decision: Decision,
+        pause: Option<SignedDuration>,
+    ) -> Result<Option<Concluded>, HostError> {
+        let Decision { state, recheck, .. } = decision;
+        let value = self.readings.value(state.fallback_active);
+        report(self.shared, self.view, &state, self.ready, value).await?;
+        Ok(Some(Concluded { recheck, pause }))
+    }
+
+    /// `None` when the process stops.
+    async fn ask_blockers(&self, as_of: AsOf) -> Option<Vec<Reading>> {
+        tokio::select! {
+            biased;
+            () = self.shutdown.cancelled() => None,
+            said = blockers(self.shared, self.policy, &self.view.cluster, self.connection, as_of) => Some(said),
+        }
+    }
+
+    fn decide(&self, known: &ClusterState, said: Option<&[Reading]>) -> Decision {
+        let view = self.view;
+        let summaries = listed(&*self.shared.base.host, view);
+        let cluster = view.cluster.to_string();
+        let facts = Facts {
+            now: self.readings.unasked_at.unwrap_or_else(now),
+            policy: &view.key.name,
+            uid: &view.uid,
+            cluster: &cluster,
+            primary: self.readings.primary.clone(),
+            fallback: self.readings.fallback.clone(),
+            emergency: self.readings.emergency.clone(),
+            blockers: said,
+            runs: summaries.as_deref().map_err(Clone::clone),
+        };
+        decide(self.policy, known.clone(), &facts)
+    }
 }
 
 pub(super) fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSummary>, String> {
@@ -306,33 +452,6 @@ pub(super) fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSumm
         .runs_on(&view.cluster)
         .map_err(|error| error.to_string())?;
     Ok(runs.iter().map(|run| summary(run, &view.key)).collect())
-}
-
-async fn create<H: Host>(
-    shared: &PolicyShared<H>,
-    view: &PolicyView,
-    policy: &Policy,
-    state: ClusterState,
-    run: &CreateRun,
-) -> ClusterState {
-    match shared.creating.make(&*shared.base.host, view, run).await {
-        Ok(Made { at, new }) => {
-            if new {
-                let message = format!("run {}: {}", run.name, run.note.message);
-                event(shared, view, false, Note::new(Reason::RunCreated, message));
-            }
-            created(policy, state, run, at)
-        }
-        Err(note) => {
-            if view.state.decision.as_ref() != Some(&note) {
-                event(shared, view, true, note.clone());
-            }
-            ClusterState {
-                decision: Some(note),
-                ..state
-            }
-        }
-    }
 }
 
 /// Stores what is remembered, and tells what changed.
@@ -344,6 +463,9 @@ async fn report<H: Host>(
     value: Option<f64>,
 ) -> Result<(), HostError> {
     announce(shared, view, state);
+    let mut state = state.clone();
+    note_decision(&mut state, now());
+    let state = &state;
     let evaluated = Evaluated {
         cluster: &view.cluster,
         state,
@@ -390,6 +512,14 @@ fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &Cluste
             Reason::Degraded,
             format!("{} runs in a row failed", state.failure_level),
         );
+        event(shared, view, true, note);
+    }
+    let too_long = |state: &ClusterState| state.blocked.as_ref().is_some_and(|b| b.too_long);
+    if too_long(state)
+        && !too_long(old)
+        && let Some(note) = &state.decision
+    {
+        let note = Note::new(Reason::BlockedTooLong, note.message.clone());
         event(shared, view, true, note);
     }
     let reason = |state: &ClusterState| state.decision.as_ref().map(|note| note.reason);

@@ -1,10 +1,13 @@
 //! Asking: the signal of a policy, and the members where that is necessary.
 
+use futures::future::join_all;
 use jiff::Timestamp;
 
 use crate::core::decide::{Policy, wants_fallback, wants_sample_age};
 use crate::core::probe;
-use crate::core::signal::{PrometheusSignal, Reading, Signal, SignalState};
+use crate::core::reason::Reason;
+use crate::core::signal::{MetricSignal, PrometheusSignal, Reading, Signal, SignalState};
+use crate::core::tick;
 use crate::core::view::Observation;
 use crate::etcd::Connection;
 use crate::signals::Sources;
@@ -52,6 +55,7 @@ pub(super) async fn read<H: Host>(
     let state = &view.state;
     let mut asking = Asking {
         sources: &shared.sources,
+        namespace: &view.key.namespace,
         connection,
         asked_at,
         seen: None,
@@ -82,9 +86,48 @@ pub(super) async fn read<H: Host>(
     }
 }
 
+/// When an answer of a blocker has to be of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AsOf {
+    /// The last tick of its question, so that all policies with this blocker share one
+    /// answer, whenever they ask.
+    Tick,
+    /// This moment.
+    Now,
+}
+
+/// What the policy's blockers say, in their order.
+pub(super) async fn blockers<H: Host>(
+    shared: &PolicyShared<H>,
+    policy: &Policy,
+    cluster: &ClusterKey,
+    connection: &Connection,
+    as_of: AsOf,
+) -> Vec<Reading> {
+    let now = now();
+    let asked = policy.blockers.iter().map(|blocker| async move {
+        let tick = tick::next(now, policy.interval, &subject(&blocker.signal, cluster));
+        let mut asking = Asking {
+            sources: &shared.sources,
+            connection,
+            asked_at: match as_of {
+                AsOf::Tick => tick.checked_sub(policy.interval).unwrap_or(now).min(now),
+                AsOf::Now => now,
+            },
+            namespace: &cluster.object.namespace,
+            seen: None,
+        };
+        asking.signal(&blocker.signal, false).await
+    });
+    // A slow one keeps no other one waiting.
+    Box::pin(join_all(asked)).await
+}
+
 /// One evaluation's questions, all as of one tick.
 struct Asking<'a> {
     sources: &'a Sources,
+    /// The policy's own.
+    namespace: &'a str,
     connection: &'a Connection,
     asked_at: Timestamp,
     /// The members are looked at once at most.
@@ -96,8 +139,22 @@ impl Asking<'_> {
     async fn signal(&mut self, signal: &Signal, need_sample_age: bool) -> Reading {
         match signal {
             Signal::Prometheus(signal) => Box::pin(self.prometheus(signal, need_sample_age)).await,
+            Signal::Metric(signal) => Box::pin(self.metric(signal, need_sample_age)).await,
             Signal::Alert(signal) => Box::pin(self.sources.alert(signal, self.asked_at)).await,
             Signal::Probe(rule) => probe::judge(rule, self.look().await),
+        }
+    }
+
+    async fn metric(&self, signal: &MetricSignal, need_sample_age: bool) -> Reading {
+        match self.sources.metrics_api() {
+            Some(api) => {
+                api.read(signal, self.namespace, self.asked_at, need_sample_age)
+                    .await
+            }
+            None => Reading::error(
+                Reason::SourceUnknown,
+                "a metric needs Kubernetes: its metrics APIs are asked, and there is none here",
+            ),
         }
     }
 
@@ -124,8 +181,14 @@ async fn observe(connection: Connection) -> Observation {
 
 /// What the signal asks, for those who ask the same to ask it at the same moment.
 pub(super) fn question(policy: &Policy, cluster: &ClusterKey) -> String {
-    match &policy.signal {
+    subject(&policy.signal, cluster)
+}
+
+/// What is asked, as text: equal questions have equal ones.
+fn subject(signal: &Signal, cluster: &ClusterKey) -> String {
+    match signal {
         Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
+        Signal::Metric(signal) => signal.metric.question(&cluster.object.namespace),
         Signal::Alert(signal) => format!("{}\n{}", signal.source, signal.matchers),
         // Each cluster is a question of its own, so that not all are probed at once.
         Signal::Probe(_) => format!("probe\n{cluster}"),

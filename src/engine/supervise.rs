@@ -49,6 +49,8 @@ pub struct Limits {
     /// Runs that policies may create within any hour; `None`: as many as their own limits
     /// allow.
     pub runs_per_hour: Option<NonZeroU32>,
+    /// Runs that policies may create within any minute, evenly spread; `None`: at once.
+    pub runs_per_minute: Option<NonZeroU32>,
 }
 
 /// The engine of one host.
@@ -76,7 +78,7 @@ impl<H: Host> Engine<H> {
             policies: Arc::new(PolicyShared {
                 base: shared(),
                 sources,
-                creating: Creating::new(limits.runs_per_hour),
+                creating: Creating::new(&limits),
                 paces: Paces::default(),
             }),
             others: Arc::new(shared()),

@@ -43,6 +43,8 @@ pub struct Limits {
     /// Runs that policies may create within any hour; `None`: as many as their
     /// own limits allow.
     pub runs_per_hour: Option<NonZeroU32>,
+    /// Runs that policies may create within any minute, evenly spread.
+    pub runs_per_minute: Option<NonZeroU32>,
     /// How long a stop waits for what is under way to be recorded.
     pub shutdown_timeout: Duration,
 }
@@ -51,6 +53,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             runs_per_hour: None,
+            runs_per_minute: None,
             shutdown_timeout: DEFAULT_SHUTDOWN_TIMEOUT,
         }
     }
@@ -118,6 +121,7 @@ struct Written {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct WrittenLimits {
     runs_per_hour: Option<NonZeroU32>,
+    runs_per_minute: Option<NonZeroU32>,
     shutdown_timeout: Option<String>,
 }
 
@@ -189,6 +193,7 @@ impl Config {
             sources,
             limits: Limits {
                 runs_per_hour: limits.runs_per_hour,
+                runs_per_minute: limits.runs_per_minute,
                 shutdown_timeout,
             },
             log: LogConfig {
@@ -336,11 +341,12 @@ mod tests {
     fn everything_is_read() {
         let config = parse(
             "sources:\n- name: main\n  prometheus: {url: 'http://127.0.0.1:9090'}\n\
-             limits: {runsPerHour: 4, shutdownTimeout: 30s}\nlog: {format: json, level: 'warn,defragd=debug'}\n",
+             limits: {runsPerHour: 4, runsPerMinute: 2, shutdownTimeout: 30s}\nlog: {format: json, level: 'warn,defragd=debug'}\n",
         )
         .unwrap();
         assert_eq!(config.sources[0].name, "main");
         assert_eq!(config.limits.runs_per_hour, NonZeroU32::new(4));
+        assert_eq!(config.limits.runs_per_minute, NonZeroU32::new(2));
         assert_eq!(config.limits.shutdown_timeout, Duration::from_secs(30));
         assert_eq!(
             config.log,

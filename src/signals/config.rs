@@ -40,7 +40,7 @@ pub struct SourceSpec {
     pub name: String,
     /// What speaks the Prometheus HTTP API.
     pub prometheus: Option<HttpSpec>,
-    /// An Alertmanager that is asked, or a set of them.
+    /// An Alertmanager that is asked, or those of one set: then each is asked.
     pub alertmanager: Option<HttpSpec>,
     /// An Alertmanager that delivers.
     pub webhook: Option<WebhookSpec>,
@@ -54,10 +54,14 @@ pub struct SourceConfig {
 }
 
 /// What a source is, and how it is reached.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are a handful, each made once at the start"
+)]
 #[derive(Clone, Debug)]
 pub enum SourceKind {
     Prometheus(HttpConfig),
-    /// Its URLs are those of one set, of which each is asked.
+    /// With one URL for each Alertmanager of the set.
     Alertmanager(HttpConfig),
     Webhook(WebhookConfig),
 }
@@ -281,7 +285,7 @@ mod tests {
         );
         for (fields, words) in [
             ("", "alertmanager.url: missing"),
-            ("urls: []", "alertmanager.urls: 0 URLs"),
+            ("urls: []", "alertmanager.urls: 0 URLs, wanted 1 to 8"),
             (
                 "url: 'http://a', urls: ['http://b']",
                 "alertmanager.urls: set beside url",

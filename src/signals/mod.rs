@@ -9,6 +9,7 @@ pub mod alertmanager;
 pub mod config;
 mod failure;
 pub mod http;
+pub mod metrics_api;
 pub mod prometheus;
 mod share;
 mod stats;
@@ -23,6 +24,7 @@ use jiff::Timestamp;
 use self::alertmanager::AlertmanagerSource;
 use self::config::{SourceConfig, SourceKind};
 use self::http::SourceError;
+use self::metrics_api::MetricsApi;
 use self::prometheus::PrometheusSource;
 pub use self::stats::{LATENCY_BUCKETS, Latency, SourceStats};
 use self::webhook::{AlertStore, Delivery, DeliveryStats, WebhookSource};
@@ -72,6 +74,8 @@ impl Source {
 #[derive(Debug, Default)]
 pub struct Sources {
     by_name: BTreeMap<String, Source>,
+    /// Only where there is a Kubernetes to ask.
+    metrics_api: Option<Arc<MetricsApi>>,
     /// Deliveries to sources that do not exist.
     to_nobody: AtomicU64,
 }
@@ -90,8 +94,21 @@ impl Sources {
         }
         Ok(Sources {
             by_name,
+            metrics_api: None,
             to_nobody: AtomicU64::new(0),
         })
+    }
+
+    /// With the metrics APIs of the Kubernetes cluster that defragd works in.
+    #[must_use]
+    pub fn with_metrics_api(mut self, metrics_api: MetricsApi) -> Self {
+        self.metrics_api = Some(Arc::new(metrics_api));
+        self
+    }
+
+    /// The metrics APIs, where there is a Kubernetes to ask.
+    pub fn metrics_api(&self) -> Option<&Arc<MetricsApi>> {
+        self.metrics_api.as_ref()
     }
 
     /// The source of that name.
@@ -196,9 +213,17 @@ impl Sources {
 
     /// What has been asked of each source since the start, by source name.
     pub fn stats(&self) -> BTreeMap<String, SourceStats> {
-        self.by_name
+        let mut stats: BTreeMap<String, SourceStats> = self
+            .by_name
             .iter()
             .map(|(name, source)| (name.clone(), source.stats()))
-            .collect()
+            .collect();
+        // Where no policy has a metric there is nothing to tell.
+        if let Some(of_api) = self.metrics_api.as_ref().map(|api| api.stats())
+            && of_api != SourceStats::default()
+        {
+            stats.insert(metrics_api::SOURCE.to_owned(), of_api);
+        }
+        stats
     }
 }

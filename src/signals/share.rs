@@ -15,7 +15,7 @@ const ANSWER_KEPT: Duration = Duration::from_secs(60);
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
 /// Answers by question, each with the moment its request was sent.
-pub(super) struct Shared<T> {
+pub(in crate::signals) struct Shared<T> {
     slots: Mutex<Slots<T>>,
 }
 
@@ -38,13 +38,13 @@ struct Kept<T> {
 }
 
 /// An answer, and whether somebody else's request brought it.
-pub(super) struct Obtained<T> {
-    pub(super) answer: Arc<T>,
-    pub(super) shared: bool,
+pub(in crate::signals) struct Obtained<T> {
+    pub(in crate::signals) answer: Arc<T>,
+    pub(in crate::signals) shared: bool,
 }
 
 impl<T> Shared<T> {
-    pub(super) fn new() -> Self {
+    pub(in crate::signals) fn new() -> Self {
         Shared {
             slots: Mutex::new(Slots {
                 by_question: HashMap::new(),
@@ -58,7 +58,7 @@ impl<T> Shared<T> {
     ///
     /// `ask` gives the moment its request was sent and the answer. When the
     /// caller goes away meanwhile, the next one asks anew.
-    pub(super) async fn get<F>(
+    pub(in crate::signals) async fn get<F>(
         &self,
         question: &str,
         asked_at: Timestamp,

@@ -41,6 +41,8 @@ metrics! {
         "Since when the signal fires; absent while it does not";
     BLOCKED_SINCE = "defragd_policy_blocked_since_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
         "Since when a run is due and something keeps it from starting, which the decision names; absent otherwise";
+    BLOCKERS_SINCE = "defragd_policy_blockers_since_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
+        "Since when the policy's blockers hold back a run that is due; absent while none does";
     NEXT_ELIGIBLE = "defragd_policy_next_eligible_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
         "Before this no run starts; absent when nothing holds one back";
     LAST_RUN = "defragd_policy_last_run_timestamp", Some("seconds"), Gauge, ["namespace", "name"],

@@ -108,6 +108,20 @@ fn watched(namespace: &str) -> Vec<Question<'_>> {
             namespace,
         ),
         ("list", "operator.etcd.io", "etcdclusters", "", namespace),
+        (
+            "list",
+            "external.metrics.k8s.io",
+            "any_metric",
+            "",
+            namespace,
+        ),
+        (
+            "get",
+            "custom.metrics.k8s.io",
+            "pods/any_metric",
+            "any",
+            namespace,
+        ),
     ]);
     questions
 }

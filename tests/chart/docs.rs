@@ -209,3 +209,19 @@ async fn the_same_rules_hold_in_namespaces_only() {
     );
     assert!(cluster.is_disjoint(&secrets));
 }
+
+#[tokio::test]
+async fn the_metrics_apis_can_be_left_out() {
+    let rendered = template("rbac: {metricsApis: false}", &[]).await;
+    let rendered = objects(&rendered.expect("it renders"));
+    let rules: BTreeSet<Rule> = of_kind(&rendered, "ClusterRole")
+        .into_iter()
+        .filter(|role| role["metadata"]["name"] == "defragd")
+        .flat_map(rules_of)
+        .collect();
+    let (metrics, others): (BTreeSet<Rule>, BTreeSet<Rule>) = documented_rules(WATCHED)
+        .into_iter()
+        .partition(|rule| rule.0.ends_with(".metrics.k8s.io"));
+    assert_eq!(metrics.len(), 2);
+    assert_eq!(rules, others);
+}

@@ -190,6 +190,10 @@ const BAD: &[(&str, &str)] = &[
         "config.sources[0].prometheus.headerFiles.X-Scope-OrgID: \"/etc/defragd/secrets/mimir/tenant\" lies in no Secret",
     ),
     (
+        "config: {sources: [{name: a, alertmanager: {url: 'http://h', bearerTokenFile: /etc/defragd/secrets/am/token}}]}",
+        "config.sources[0].alertmanager.bearerTokenFile: \"/etc/defragd/secrets/am/token\" lies in no Secret",
+    ),
+    (
         "{existingConfigMap: mine, config: {sources: [{name: a, prometheus: {url: 'http://h'}}]}}",
         "existingConfigMap: \"mine\" is set beside config.sources",
     ),
@@ -242,6 +246,7 @@ async fn values_that_must_be_accepted() {
         "topologySpreadConstraints: []",
         "podDisruptionBudget: {maxUnavailable: 100%}",
         "existingConfigMap: mine",
+        "config: {sources: [{name: am, alertmanager: {urls: ['http://a', 'http://b'], params: {x: y}}}]}",
         "{sourceSecrets: [s], config: {sources: [{name: a, prometheus: {urls: ['https://a/p', 'https://b/p'], \
          params: {dedup: true, max: 5, 'extra[]': [a, b]}, headerFiles: {X-Scope-OrgID: \
          /etc/defragd/secrets/s/tenant}, proxyFromEnvironment: true, oauth2: {tokenURL: 'https://t/token?x=y', \

@@ -1,13 +1,14 @@
 //! A host without a disk and without an API, which says what it was asked.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use defragd::core::decide::{Backoff, ClusterState, HistoryLimit, OnSilence, Policy};
 use defragd::core::reason::Reason;
 use defragd::core::rule::Rule;
-use defragd::core::run::{Note, RunRecord, RunSpec};
+use defragd::core::run::{Note, Phase, RunRecord, RunSpec};
 use defragd::core::signal::Signal;
 use defragd::core::window::Schedule;
 use defragd::engine::{
@@ -17,6 +18,7 @@ use defragd::engine::{
 use defragd::etcd::{Connection, Endpoint};
 use defragd::hosts::views::Views;
 use defragd::signals::Sources;
+use defragd::signals::config::SourceConfig;
 use defragd::telemetry::Telemetry;
 use defragd_harness::{Cluster, Error, eventually, install_tls_provider};
 use jiff::{SignedDuration, Timestamp};
@@ -53,6 +55,8 @@ pub(crate) struct Memory {
     /// What becomes of the next writes that announce a call.
     faults: Mutex<VecDeque<Fault>>,
     heard: Mutex<Heard>,
+    /// Runs end as soon as they were made.
+    pub(crate) ends_at_once: AtomicBool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,6 +65,8 @@ pub(crate) struct Heard {
     pub(crate) records: u32,
     pub(crate) evaluations: BTreeMap<ObjectKey, u32>,
     pub(crate) created: Vec<ObjectKey>,
+    /// Since when the policy's signal had fired, by that order, and the policy.
+    pub(crate) made_for: Vec<(Option<Timestamp>, ObjectKey)>,
     pub(crate) removed: Vec<Arc<RunView>>,
     pub(crate) targets: BTreeMap<ClusterKey, Note>,
 }
@@ -72,6 +78,7 @@ impl Memory {
             permit: Mutex::new(Permit::Given),
             faults: Mutex::default(),
             heard: Mutex::default(),
+            ends_at_once: AtomicBool::new(false),
         })
     }
 
@@ -89,6 +96,23 @@ impl Memory {
 
     pub(crate) fn record(&self, name: &str) -> RunRecord {
         self.views.run(&key(name)).unwrap().record.clone()
+    }
+
+    /// How many runs were made.
+    pub(crate) fn made(&self) -> usize {
+        self.heard.lock().unwrap().created.len()
+    }
+
+    /// As [`Memory::until`], where all that is known would be too much to print.
+    pub(crate) async fn until_quietly(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
+        let waited = eventually(DEADLINE * 3, what, async || {
+            if wanted(self) {
+                Ok(())
+            } else {
+                Err(format!("{} runs", self.made()))
+            }
+        });
+        waited.await.unwrap();
     }
 
     /// What another replica, or a person, stores.
@@ -186,11 +210,32 @@ impl Host for Memory {
         if self.views.run(&new).is_some() {
             return Ok(Created::Adopted);
         }
-        self.heard.lock().unwrap().created.push(new);
+        let policy = run.policy.key.clone();
+        let since = self
+            .views
+            .policy(&policy)
+            .and_then(|view| view.state.firing_since);
+        {
+            let mut heard = self.heard.lock().unwrap();
+            heard.created.push(new);
+            heard.made_for.push((since, policy));
+        }
+        let record = if self.ends_at_once.load(Ordering::SeqCst) {
+            RunRecord {
+                phase: Phase::Complete,
+                started_at: Some(run.created_at),
+                completed_at: Some(run.created_at),
+                result: Some(Note::new(Reason::SweepComplete, "")),
+                ..RunRecord::default()
+            }
+        } else {
+            RunRecord::default()
+        };
         self.views.put_run(Arc::new(RunView {
             cluster: run.policy.cluster.clone(),
             owner: Some(run.policy.key.clone()),
             created_at: run.created_at,
+            record,
             ..self::run(&run.name, "")
         }));
         Ok(Created::New)
@@ -270,8 +315,12 @@ pub(crate) struct Working {
 
 impl Working {
     pub(crate) fn start(host: &Arc<Memory>, limits: Limits) -> Self {
+        Self::with(host, limits, Vec::new())
+    }
+
+    pub(crate) fn with(host: &Arc<Memory>, limits: Limits, sources: Vec<SourceConfig>) -> Self {
         install_tls_provider();
-        let sources = Arc::new(Sources::from_config(Vec::new()).unwrap());
+        let sources = Arc::new(Sources::from_config(sources).unwrap());
         Self::asking(host, limits, sources)
     }
 
@@ -350,6 +399,8 @@ pub(crate) fn policy(name: &str, on: &str, edit: impl FnOnce(&mut Policy)) -> Po
         on_error: OnSilence::Hold,
         fallback: None,
         schedule: Schedule::default(),
+        blockers: Vec::new(),
+        max_blocked_for: None,
         cooldown: SignedDuration::from_hours(1),
         backoff: Backoff::default(),
         max_runs_per_day: None,

@@ -78,7 +78,7 @@ async fn the_administrators_limit_counts_runs_of_all_policies() {
     let refused = |host: &Memory| -> Vec<Note> {
         let decisions = names.iter().filter_map(|name| decision(host, name));
         decisions
-            .filter(|note| note.reason == Reason::CreateFailed)
+            .filter(|note| note.reason == Reason::CreationLimited)
             .collect()
     };
     host.until("two runs and two refusals", |host| {

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use defragd::core::name;
-use defragd_harness::{Error, KubeApi, eventually};
+use defragd_harness::{Error, KubeApi, eventually, objects};
 use serde_json::{Value, json};
 
 use crate::support::WAIT;
 
 /// A source that does not answer.
 pub(crate) const SILENT: &str = "http://127.0.0.1:1";
+/// A metric that policies ask for, of nobody who would serve it.
+pub(crate) const METRIC: &str = "reclaimable";
 /// Writes of others between two looks of defragd.
 const BURST: usize = 20;
 
@@ -41,6 +43,22 @@ pub(crate) fn foreign_kinds() -> Vec<Value> {
         })
     };
     kinds.map(definition).into()
+}
+
+/// An API service that is known and not there: its group is found, and its metrics are asked for.
+pub(crate) fn metrics_api() -> Value {
+    let (group, version) = ("custom.metrics.k8s.io", "v1beta1");
+    json!({
+        "metadata": { "name": format!("{version}.{group}") },
+        "spec": {
+            "group": group,
+            "version": version,
+            "service": { "name": "nowhere", "namespace": "default" },
+            "insecureSkipTLSVerify": true,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+        },
+    })
 }
 
 /// A namespace with objects in it.
@@ -78,6 +96,9 @@ impl Play<'_> {
             let cluster = json!({ "apiVersion": version, "kind": "EtcdCluster", "name": "etcd" });
             json!({ "clusterRef": cluster })
         };
+        let outside = json!({ "name": METRIC });
+        let pod = json!({ "kind": "Pod", "name": "etcd-0" });
+        let of_pod = json!({ "describedObject": pod, "name": METRIC });
         let objects = [
             ("EtcdTarget", "main", main.clone()),
             ("EtcdTarget", "busy", main),
@@ -94,6 +115,16 @@ impl Play<'_> {
             ("EtcdDefragPolicy", "fires", policy(&probe("dbSize > 0.0"))),
             ("EtcdDefragPolicy", "taken", policy(&probe("dbSize < 0.0"))),
             ("EtcdDefragPolicy", "falls", policy(&probe("dbSize < 0.0"))),
+            (
+                "EtcdDefragPolicy",
+                "outside",
+                policy(&metric("external", &outside)),
+            ),
+            (
+                "EtcdDefragPolicy",
+                "of-pod",
+                policy(&metric("object", &of_pod)),
+            ),
         ];
         for (kind, name, spec) in objects {
             self.create(kind, name, spec).await?;
@@ -102,12 +133,7 @@ impl Play<'_> {
     }
 
     async fn create(&self, kind: &str, name: &str, spec: Value) -> Result<Value, Error> {
-        let object = json!({
-            "apiVersion": "defragd.dev/v1alpha1",
-            "kind": kind,
-            "metadata": { "name": name },
-            "spec": spec,
-        });
+        let object = objects::object(kind, name, &spec);
         let list = KubeApi::defragd_path(self.namespace, plural(kind));
         self.api.create(&list, &object).await
     }
@@ -128,7 +154,7 @@ impl Play<'_> {
         let elsewhere = json!({ "clusterRef": { "name": "nowhere" } });
         self.create("EtcdDefrag", &name, elsewhere).await?;
         let patch = json!({ "spec": { "trigger": "now" } });
-        self.api.merge(&path, &patch).await?;
+        self.api.patch(&path, &patch).await?;
         self.until(&path, |policy| {
             policy["status"]["clusters"][0]["decision"]["reason"] == "NameConflict"
         })
@@ -146,11 +172,11 @@ impl Play<'_> {
                 Value::Null
             };
             let patch = json!({ "spec": { "memberCount": voters } });
-            self.api.merge(&path, &patch).await?;
+            self.api.patch(&path, &patch).await?;
             for write in 0..BURST {
                 let note = format!("{round}.{write}");
                 let patch = json!({ "metadata": { "annotations": { "test": note } } });
-                self.api.merge(&path, &patch).await?;
+                self.api.patch(&path, &patch).await?;
             }
         }
         Ok(())
@@ -174,7 +200,7 @@ impl Play<'_> {
         } });
         for _ in 0..2 {
             for (patch, fallen) in [(&silent, "True"), (&answers, "False")] {
-                self.api.merge(&path, patch).await?;
+                self.api.patch(&path, patch).await?;
                 self.until(&path, |policy| {
                     let conditions = policy["status"]["conditions"].as_array();
                     let mut conditions = conditions.into_iter().flatten();
@@ -197,6 +223,15 @@ impl Play<'_> {
         self.api
             .wait_until_gone(&self.path("EtcdDefrag", run))
             .await
+    }
+
+    /// Waits until the policy's signal is an error for this reason.
+    pub(crate) async fn policy_says(&self, policy: &str, reason: &str) -> Result<(), Error> {
+        let path = self.path("EtcdDefragPolicy", policy);
+        self.until(&path, |policy| {
+            policy["status"]["clusters"][0]["signal"]["reason"] == reason
+        })
+        .await
     }
 
     /// Waits until the target is not ready for this reason.
@@ -225,6 +260,10 @@ fn plural(kind: &str) -> &'static str {
 
 fn probe(expression: &str) -> Value {
     json!({ "probe": { "rule": { "expression": expression } } })
+}
+
+fn metric(kind: &str, metric: &Value) -> Value {
+    json!({ "metric": { kind: metric, "above": "1Mi" } })
 }
 
 /// A policy whose runs only say what they would do: one etcd serves all namespaces.

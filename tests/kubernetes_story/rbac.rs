@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::play::{LOOK, Play, SILENT, foreign_kinds};
+use crate::play::{LOOK, Play, SILENT, foreign_kinds, metrics_api};
 use crate::rights::{Right, Seen};
 use crate::support::WAIT;
 
@@ -39,6 +39,8 @@ impl World {
             let list = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
             api.create(list, &definition).await?;
         }
+        let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+        api.create(services, &metrics_api()).await?;
         Ok(Self {
             api,
             watched,
@@ -208,6 +210,8 @@ async fn without_one(world: &World, rights: &[Right], without: usize) -> Result<
         "secrets" => play.target_says("with-user", "SecretUnusable").await?,
         // Everything else works: a run ends and is removed.
         "events" if missing.verb == "create" => play.run_is_removed("once").await?,
+        "*" if missing.verb == "list" => play.policy_says("outside", "AuthFailed").await?,
+        "*" => play.policy_says("of-pod", "AuthFailed").await?,
         "pods" if missing.verb == "list" => play.target_says("pods", "MembersUnresolved").await?,
         _ => {}
     }

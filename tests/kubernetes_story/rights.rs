@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use crate::play::METRIC;
+
 /// One verb on one resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Right {
@@ -85,7 +87,16 @@ impl Right {
                 ..self.nameless()
             };
         }
-        self.nameless()
+        // What stands for a resource is the metric, or the object with its metric.
+        let resource = match (self.group.as_str(), self.resource.as_str()) {
+            ("external.metrics.k8s.io", "*") => METRIC.to_owned(),
+            ("custom.metrics.k8s.io", "*") => format!("pods/{METRIC}"),
+            (_, resource) => resource.to_owned(),
+        };
+        Self {
+            resource,
+            ..self.nameless()
+        }
     }
 }
 
@@ -100,6 +111,10 @@ impl Seen {
     pub(crate) fn take(&mut self, request: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let about = &request["objectRef"];
+        // What is served may be looked up by every account.
+        if about["resource"].is_null() {
+            return;
+        }
         let resource = match about["subresource"].as_str() {
             Some(part) => format!("{}/{part}", text(&about["resource"])),
             None => text(&about["resource"]),

@@ -3,6 +3,7 @@
 //! Each story names the cases that it shows. Time is told by what the processes record, and nothing
 //! here sleeps; "does not happen" is looked at after defragd has had several more occasions.
 
+mod blockers;
 mod files;
 mod metrics;
 mod policies;

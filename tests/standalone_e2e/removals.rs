@@ -40,7 +40,9 @@ async fn a_run_that_is_not_kept_is_remembered() -> Result<(), Error> {
 
     world.write(&[spec("1s")])?;
     world
-        .until("the limit", |s| s.decision("forgetful") == "CreateFailed")
+        .until("the limit", |s| {
+            s.decision("forgetful") == "CreationLimited"
+        })
         .await?;
     let status = world.after_polls(4.0).await?;
     assert!(status.runs().is_empty(), "{status:#?}");
@@ -59,8 +61,11 @@ async fn a_run_that_is_not_kept_is_remembered() -> Result<(), Error> {
         "{log}"
     );
     assert_eq!(
-        (said("CreateFailed", true), said("CreateFailed", false)),
-        (1, 1),
+        (
+            said("CreationLimited", true),
+            said("CreationLimited", false)
+        ),
+        (0, 1),
         "{log}"
     );
     Ok(())

@@ -59,8 +59,8 @@ app.kubernetes.io/part-of: defragd
 {{- fail (printf "config.sources[%d].name: %q is used twice; give each source a name of its own" $i $source.name) }}
 {{- end }}
 {{- $names = append $names $source.name }}
-{{- $at := printf "config.sources[%d].prometheus" $i }}
-{{- $p := $source.prometheus }}
+{{- range $kind, $p := omit $source "name" }}
+{{- $at := printf "config.sources[%d].%s" $i $kind }}
 {{- $b := default dict $p.basicAuth }}
 {{- $files := dict "bearerTokenFile" $p.bearerTokenFile "caFile" $p.caFile "certFile" $p.certFile "keyFile" $p.keyFile "basicAuth.usernameFile" $b.usernameFile "basicAuth.passwordFile" $b.passwordFile }}
 {{- $o := default dict $p.oauth2 }}
@@ -74,6 +74,7 @@ app.kubernetes.io/part-of: defragd
 {{- $secret := index (splitList "/" $file) 4 }}
 {{- if not (has $secret $secrets) }}
 {{- fail (printf "%s.%s: %q lies in no Secret that is mounted; add %q to sourceSecrets" $at $field $file $secret) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -31,6 +31,15 @@
 - apiGroups: [operator.etcd.io]
   resources: [etcdclusters]
   verbs: [list, watch]
+{{- if .Values.rbac.metricsApis }}
+# Signals that are metrics. What stands for a resource here is a metric, or an object with its metric.
+- apiGroups: [external.metrics.k8s.io]
+  resources: ["*"]
+  verbs: [list]
+- apiGroups: [custom.metrics.k8s.io]
+  resources: ["*"]
+  verbs: [get]
+{{- end }}
 {{- end }}
 
 {{- define "defragd.secretRules" -}}

@@ -96,7 +96,7 @@ fn bad_policies() -> Vec<(&'static str, String)> {
         ("unknown field, nothing alike", "zzz: 1"),
         (
             "fields that do not exist here",
-            "clusterSelector: {}\nblockers: []",
+            "clusterSelector: {}\nblocker: []",
         ),
         (
             "wrong types",
@@ -202,6 +202,23 @@ fn bad_policies() -> Vec<(&'static str, String)> {
             "emergency: {noSpace: false}",
         ),
         (
+            "blockers",
+            "blockers:\n- {name: Up grade, signal: {probe: {}}}\n- {name: a, signal: {}}\n- {name: a, signal: {prometheus: {source: main, query: up >}}}\n- {name: b}\n- {name: c, signal: {probe: {}}, noData: Hold}",
+        ),
+        (
+            "blockers that do not fit",
+            "blockers:\n- {name: Up grade, signal: {probe: {}}}\n- {name: a, signal: {}}\n- {name: a, signal: {prometheus: {source: main, query: up >}}}\n- {name: b, signal: {prometheus: {source: main, query: up, above: 1, below: 0}}}",
+        ),
+        (
+            "two blockers of one name",
+            "blockers: [{name: a, signal: {probe: {}}}, {name: a, signal: {probe: {}}}]",
+        ),
+        ("maxBlockedFor without blockers", "maxBlockedFor: 1h"),
+        (
+            "maxBlockedFor at once",
+            "maxBlockedFor: 0s\nblockers: [{name: a, signal: {probe: {}}}]",
+        ),
+        (
             "percentages",
             "emergency: {quotaUsageAbove: 95}\nrunTemplate: {rule: {quotaUsageAbove: 100%}}",
         ),
@@ -236,6 +253,13 @@ fn bad_policies() -> Vec<(&'static str, String)> {
             "signal:\n  prometheus:\n    source: main\n    query: up >\n    above: 1Q\ncooldown: 0s\nwindows:\n- start: \"22:00\"\n  length: 6h\n  timeZone: Mars/Olympus\nrunTemplate:\n  rule:\n    freeSpaceAbove: 0",
         ),
     ]);
+    let many: Vec<String> = (0..9)
+        .map(|i| format!("{{name: b{i}, signal: {{probe: {{}}}}}}"))
+        .collect();
+    all.push((
+        "too many blockers",
+        format!("blockers: [{}]", many.join(", ")),
+    ));
     all.push(("trigger too long", format!("trigger: {}", "x".repeat(257))));
     all.extend([
         ("S15 quantities", p("source: main, query: up, above: 100mi")),
@@ -492,6 +516,8 @@ fn good() -> Vec<String> {
             "signal: {probe: {rule: {quotaUsageAbove: 80%}}}",
             "for: 45m0s\ninterval: 1h\ncooldown: 30d\nbackoff: {factor: 1, max: 90d, minReclaim: 1}\nmaxRunsPerDay: 48",
             "cooldown: 2d",
+            "maxBlockedFor: 90d\nblockers:\n- {name: up-1, signal: {prometheus: {source: main, query: up, above: 1, reduce: Any}}, noData: Pass}\n- {name: b, signal: {probe: {rule: {all: true}}}, noData: Block}",
+            "blockers: []",
             "windows: [{days: [Fri, saturday], start: \"22:00\", length: 6h, timeZone: Europe/Berlin}, {cron: 0 3 * * *, length: 1h}]\nblackouts: [{start: \"00:00\", length: 10m}]",
             "signal: {prometheus: {source: main, query: up, below: \"0.5\", reduce: Any}}\nonError: Fire\nnoData: Fallback\nfallback: {after: 1m}",
             "signal: {prometheus: {source: main, query: up < 1}}\nfallback: {after: 1m, probe: {rule: {expression: dbSize > 1}}}",

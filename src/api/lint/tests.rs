@@ -56,6 +56,24 @@ fn accepted_but_hardly_meant() {
             ),
         ),
         (
+            "in use above",
+            prometheus(
+                "etcd_mvcc_db_total_size_in_use_in_bytes / etcd_mvcc_db_total_size_in_bytes",
+                "above: '0.5'",
+            ),
+        ),
+        (
+            "in use above, as an alerting rule",
+            prometheus(
+                "max(etcd_mvcc_db_total_size_in_use_in_bytes) / max(last_over_time(etcd_mvcc_db_total_size_in_bytes[5m])) > 0.5 and etcd_mvcc_db_total_size_in_bytes > 1e8",
+                "",
+            ),
+        ),
+        (
+            "for below a usual scrape interval",
+            policy("signal: {metric: {external: {name: m}, above: 1Mi}}\nfor: 30s\ninterval: 5s"),
+        ),
+        (
             "for below interval",
             policy("signal: {probe: {}}\nfor: 10s\ninterval: 1m"),
         ),
@@ -83,6 +101,12 @@ fn accepted_but_hardly_meant() {
             "minReclaim",
             policy(
                 "signal: {probe: {rule: {freeSpaceAbove: 1Gi, minReclaim: 1Mi}}}\nrunTemplate: {rule: {freeSpaceAbove: 1Gi, minReclaim: 1Mi}}",
+            ),
+        ),
+        (
+            "blockers",
+            policy(
+                "signal: {probe: {}}\nmaxBlockedFor: 10s\nblockers:\n- {name: itself, signal: {probe: {}}}\n- {name: always, signal: {prometheus: {source: main, query: up}}}",
             ),
         ),
         (
@@ -132,6 +156,16 @@ fn unknown_sources_are_errors_when_the_configuration_is_known() {
         ]
     );
     assert_eq!(said(&text, Some(&[])).len(), 1);
+    let text = policy(
+        "signal: {probe: {}}\nblockers: [{name: a, signal: {prometheus: {source: mian, query: up == 0}}}]",
+    );
+    assert_eq!(
+        said(&text, Some(&["main"])),
+        [
+            "p.yaml:7: error: spec.blockers[0].signal.prometheus.source: \"mian\" is not a configured source; \
+             use one of main, or add it to the configuration"
+        ]
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 
+use super::blocked::{BlockedStatus, SpellStatus};
 use super::status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
     RunStartStatus, SignalStatus,
@@ -12,7 +13,9 @@ use crate::api::defrag::NoteStatus;
 use crate::api::defrag::convert::reason;
 use crate::api::scalar::{Number, Time};
 use crate::api::validate::{self, FieldError};
-use crate::core::decide::{ClusterState, DEGRADED_AFTER, LastRun, RunStart, SignalRecord};
+use crate::core::decide::{
+    ClusterState, DEGRADED_AFTER, LastRun, RunStart, SignalRecord, TIMELINE_TOTAL,
+};
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::signal::SignalState;
@@ -37,7 +40,9 @@ impl ClusterStatus {
             observed_trigger,
             next_eligible,
             resting,
+            blocked,
             decision,
+            timeline,
         } = state;
         ClusterStatus {
             name: name.to_owned(),
@@ -65,7 +70,9 @@ impl ClusterStatus {
                 .map(|value| ObservedTrigger { value }),
             next_eligible_time: next_eligible.map(Time::from),
             resting: resting.as_ref().map(NoteStatus::from),
+            blocked: blocked.as_ref().map(BlockedStatus::from),
             decision: decision.as_ref().map(NoteStatus::from),
+            timeline: timeline.iter().map(SpellStatus::from).collect(),
         }
     }
 }
@@ -97,7 +104,9 @@ impl From<&ClusterStatus> for ClusterState {
             observed_trigger: status.observed_trigger.clone().map(|trigger| trigger.value),
             next_eligible: status.next_eligible_time.map(Time::timestamp),
             resting: status.resting.as_ref().map(NoteStatus::to_note),
+            blocked: status.blocked.as_ref().map(BlockedStatus::to_blocked),
             decision: status.decision.as_ref().map(NoteStatus::to_note),
+            timeline: status.timeline.iter().map(SpellStatus::to_spell).collect(),
         }
     }
 }
@@ -178,6 +187,16 @@ impl LastRunStatus {
     }
 }
 
+/// The time lines of all clusters together are bounded: the more clusters, the
+/// shorter each.
+fn keep_small(clusters: &mut [ClusterStatus]) {
+    let share = TIMELINE_TOTAL / clusters.len().max(1);
+    for cluster in clusters {
+        let excess = cluster.timeline.len().saturating_sub(share);
+        cluster.timeline.drain(..excess);
+    }
+}
+
 impl EtcdDefragPolicyStatus {
     /// What is remembered of the cluster `name`.
     pub fn state(&self, name: &str) -> Option<ClusterState> {
@@ -199,6 +218,7 @@ impl EtcdDefragPolicyStatus {
     ) -> EtcdDefragPolicyStatus {
         let mut clusters = vec![ClusterStatus::from_state(name, state)];
         clusters.extend(previous.clusters.iter().filter(|c| c.name != name).cloned());
+        keep_small(&mut clusters);
         let mut list = previous.conditions.clone();
         let mut set = |type_: &str, status: ConditionStatus, reason: Reason, message: &str| {
             conditions::set(&mut list, type_, status, reason, message, now, generation);
@@ -253,6 +273,24 @@ impl EtcdDefragPolicyStatus {
                 Reason::FallbackEnded,
                 Reason::FallbackEnded.sentence(),
             );
+        }
+        match &state.blocked {
+            Some(blocked) => {
+                let reason = if blocked.too_long {
+                    Reason::BlockedTooLong
+                } else {
+                    Reason::Blocked
+                };
+                let message = format!("since {}: {}", blocked.since, blocked.message);
+                set(types::BLOCKED, true.into(), reason, &message);
+            }
+            None if conditions::get(&previous.conditions, types::BLOCKED).is_some() => set(
+                types::BLOCKED,
+                false.into(),
+                Reason::Accepted,
+                "no blocker holds a run back",
+            ),
+            None => {}
         }
         if state.last_run.is_some() {
             match &state.resting {

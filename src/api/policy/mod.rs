@@ -17,9 +17,16 @@ use super::scalar::{IntOrString, mirror};
 use super::schema;
 use crate::core::{decide, signal};
 
+mod blocked;
 mod convert;
+mod metric;
 mod status;
 
+pub use blocked::{BlockedByStatus, BlockedStatus, BlockerNoData, BlockerSpec, SpellStatus};
+pub use metric::{
+    DescribedObjectSpec, ExternalMetricSpec, LabelConditionSpec, LabelOperatorSpec,
+    MetricSelectorSpec, MetricSignalSpec, ObjectMetricSpec,
+};
 pub use status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
     RunStartStatus, SignalOrigin, SignalStateStatus, SignalStatus,
@@ -123,6 +130,8 @@ pub use status::{
     ).message("the fallback is never used; set onError or noData to Fallback"))]
 #[x_kube(validation = Rule::new("!has(self.fallback) || !has(self.signal.probe)")
     .message("a probe has no fallback: it is what a fallback would ask"))]
+#[x_kube(validation = Rule::new("!has(self.maxBlockedFor) || (has(self.blockers) && size(self.blockers) > 0)")
+    .message("maxBlockedFor needs blockers"))]
 pub struct EtcdDefragPolicySpec {
     /// The cluster that runs are made for.
     pub cluster_ref: ClusterRef,
@@ -156,6 +165,18 @@ pub struct EtcdDefragPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub blackouts: Vec<WindowSpec>,
+    /// Signals that hold a run back while one of them fires or cannot be read. They
+    /// never stop a run that has begun, and no emergency passes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub blockers: Vec<BlockerSpec>,
+    /// Held back by blockers for longer than this, up to 90d, is worth a warning
+    /// event and is shown in the condition Blocked. Nothing is overridden.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration")]
+    #[x_kube(validation = schema::positive_duration())]
+    pub max_blocked_for: Option<String>,
     /// Rest after the end of the last run on the cluster, whoever made it; up
     /// to 30d. Absent: 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -198,12 +219,15 @@ pub struct EtcdDefragPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
-        "[has(self.prometheus), has(self.alert), has(self.probe)].filter(x, x).size() == 1"
-    ).message("exactly one signal is needed: prometheus, alert or probe"))]
+        "[has(self.prometheus), has(self.metric), has(self.alert), has(self.probe)].exists_one(x, x)"
+    ).message("exactly one signal is needed: prometheus, metric, alert or probe"))]
 pub struct SignalSpec {
     /// A PromQL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<PrometheusSignalSpec>,
+    /// A metric of Kubernetes' metrics APIs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<MetricSignalSpec>,
     /// An alert of an Alertmanager, asked for or pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert: Option<AlertSignalSpec>,

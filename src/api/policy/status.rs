@@ -8,6 +8,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{BlockedStatus, SpellStatus};
 use crate::api::conditions::Condition;
 use crate::api::defrag::NoteStatus;
 use crate::api::scalar::{Number, Time, mirror};
@@ -25,7 +26,7 @@ pub struct EtcdDefragPolicyStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub clusters: Vec<ClusterStatus>,
-    /// `Ready`, `Firing`, `Fallback`, `CoolingDown` and `Degraded`.
+    /// `Ready`, `Firing`, `Fallback`, `Blocked`, `CoolingDown` and `Degraded`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -90,9 +91,15 @@ pub struct ClusterStatus {
     /// The cooldown or back-off that is on, whatever else was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resting: Option<NoteStatus>,
+    /// What holds back a run that is due; absent while nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<BlockedStatus>,
     /// What the last evaluation decided, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<NoteStatus>,
+    /// The last decisions, oldest first; the last one is `decision`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<SpellStatus>,
 }
 
 /// The last evaluation of the signal.

@@ -56,6 +56,26 @@ impl Check {
         }
     }
 
+    /// What `part` finds wrong below the field `from` is told as of the field `to`:
+    /// the same shape stands in several places.
+    pub(super) fn moved<T>(
+        &mut self,
+        from: &str,
+        to: &str,
+        part: impl FnOnce(&mut Check) -> T,
+    ) -> T {
+        let mut inner = Check::at(self.place);
+        let value = part(&mut inner);
+        self.errors.extend(inner.errors.into_iter().map(|error| {
+            let rest = error.path.strip_prefix(from).map(str::to_owned);
+            FieldError {
+                path: rest.map_or_else(|| error.path.clone(), |rest| format!("{to}{rest}")),
+                ..error
+            }
+        }));
+        value
+    }
+
     pub(super) fn fail(
         &mut self,
         path: impl Into<String>,

@@ -1,7 +1,9 @@
 //! The verdict on an object: its spec parsed once into core's types, or every
 //! error in it with the field, the value and the remedy.
 
+mod blockers;
 mod check;
+mod metric;
 mod policy;
 mod run;
 mod target;

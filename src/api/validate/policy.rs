@@ -3,8 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::check::{Check, Span, days};
+use super::metric::metric;
 use super::run::{positive, rule, template};
-use super::{FieldError, Place, quoted};
+use super::{FieldError, Place, blockers, quoted};
 use crate::api::policy::{
     AlertSignalSpec, BackoffSpec, EmergencySpec, EtcdDefragPolicy, EtcdDefragPolicySpec,
     FallbackSpec, HistoryLimitSpec, OnSilenceSpec, PrometheusSignalSpec, SignalSpec,
@@ -42,6 +43,8 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
         fallback,
         windows,
         blackouts,
+        blockers,
+        max_blocked_for,
         cooldown,
         backoff,
         max_runs_per_day,
@@ -97,6 +100,8 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
         windows: windows_of(c, "spec.windows", windows),
         blackouts: windows_of(c, "spec.blackouts", blackouts),
     };
+    let max_blocked_for = blockers::max_blocked_for(c, max_blocked_for.as_deref(), blockers);
+    let blockers = blockers::blockers(c, blockers);
     let cooldown_given = cooldown.as_deref();
     let cooldown = c
         .duration("spec.cooldown", cooldown_given, &positive(days(30), "1h"))
@@ -142,6 +147,8 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
         on_error,
         fallback,
         schedule,
+        blockers,
+        max_blocked_for,
         cooldown,
         backoff,
         max_runs_per_day,
@@ -157,14 +164,16 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
 }
 
 /// When something is wrong the value returned does not matter: the check fails.
-fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal {
+pub(super) fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal {
     let SignalSpec {
         prometheus,
+        metric: metric_spec,
         alert,
         probe,
     } = spec;
     let given = [
         ("prometheus", prometheus.is_some()),
+        ("metric", metric_spec.is_some()),
         ("alert", alert.is_some()),
         ("probe", probe.is_some()),
     ];
@@ -177,13 +186,13 @@ fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal
             "spec.signal",
             "",
             "the signal is missing",
-            "give prometheus, alert or probe",
+            "give prometheus, metric, alert or probe",
         ),
         _ => check.fail(
             "spec.signal",
             "",
             format_args!("{} exclude one another", names.join(" and ")),
-            "give exactly one; a probe beside another goes into spec.fallback",
+            "give exactly one; a probe beside another signal goes into spec.fallback",
         ),
     }
     let nothing = || Signal::Probe(Rule::default());
@@ -192,6 +201,9 @@ fn signal_of(check: &mut Check, spec: &SignalSpec, has_fallback: bool) -> Signal
     }
     if let Some(alert) = alert {
         return alert_of(check, alert).map_or_else(nothing, Signal::Alert);
+    }
+    if let Some(spec) = metric_spec {
+        return metric(check, spec).map_or_else(nothing, Signal::Metric);
     }
     if probe.is_some() && has_fallback {
         check.fail(

@@ -168,6 +168,9 @@ fn mend_clock(state: &mut ClusterState, now: Timestamp) {
     ] {
         *time = time.map(|at| at.min(now));
     }
+    if let Some(blocked) = &mut state.blocked {
+        blocked.since = blocked.since.min(now);
+    }
     if state.firing_since.is_some_and(|since| since > now) {
         state.firing_since = Some(now);
     }

@@ -6,10 +6,12 @@
 //! is not an error.
 
 mod blocked;
+mod blockers;
 mod episode;
 mod ingest;
 mod pause;
 mod policy;
+mod timeline;
 
 #[cfg(test)]
 mod tests;
@@ -24,9 +26,11 @@ use super::signal::{Reading, SignalState};
 use super::window::{ClosedBy, Gate};
 
 pub use blocked::blocked_since;
+pub use blockers::{Blocked, BlockedBy, Blocker, MAX_BLOCKED_FOR, MAX_BLOCKERS, OnNoData};
 pub use episode::wants_sample_age;
 pub use pause::wait_after_useless;
 pub use policy::*;
+pub use timeline::{Spell, TIMELINE, TIMELINE_TOTAL, note_decision};
 
 /// A day, for `maxRunsPerDay`: any 24 hours, not a calendar day.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -47,6 +51,9 @@ pub struct Facts<'a> {
     pub fallback: Option<Reading>,
     /// Whether the declared emergency is on, and the evidence in words.
     pub emergency: Option<String>,
+    /// What each of the policy's blockers said, in their order. `None` when they were
+    /// not asked: see [`Decision::asks_blockers`].
+    pub blockers: Option<&'a [Reading]>,
     /// Every run on this cluster that is stored, whoever made it, or why they
     /// cannot be listed.
     pub runs: Result<&'a [RunSummary], String>,
@@ -69,6 +76,9 @@ pub struct Decision {
     pub create: Option<CreateRun>,
     /// When something is due before the next regular evaluation.
     pub recheck: Option<Timestamp>,
+    /// Only the blockers stand between the policy and a run, and they have not been
+    /// asked: to be decided again with what they say.
+    pub asks_blockers: bool,
 }
 
 /// True when the probe must be asked because the primary source has been silent
@@ -121,7 +131,10 @@ pub fn decide(policy: &Policy, state: ClusterState, facts: &Facts<'_>) -> Decisi
         note,
         create,
         recheck,
+        asks_blockers,
     } = verdict;
+    let due = state.firing_since.is_some() || pending_trigger(policy, &state).is_some();
+    blockers::forget(&mut state, due);
     // Shown whatever was decided: a quiet or suspended policy rests too.
     let rest = pause::after_last_run(policy, &state, facts.now);
     if let Some(rest) = &rest {
@@ -134,6 +147,7 @@ pub fn decide(policy: &Policy, state: ClusterState, facts: &Facts<'_>) -> Decisi
         note,
         create,
         recheck,
+        asks_blockers,
     }
 }
 
@@ -141,6 +155,7 @@ struct Verdict {
     note: Note,
     create: Option<CreateRun>,
     recheck: Option<Timestamp>,
+    asks_blockers: bool,
 }
 
 impl Verdict {
@@ -149,6 +164,7 @@ impl Verdict {
             note: Note::new(reason, message),
             create: None,
             recheck: None,
+            asks_blockers: false,
         }
     }
 
@@ -237,7 +253,8 @@ fn pending_trigger<'a>(policy: &'a Policy, state: &ClusterState) -> Option<&'a s
 }
 
 /// A person asked for a run: it passes the signal, `for`, cooldown, back-off,
-/// windows and the daily limit. A blackout holds it back until it is over.
+/// windows and the daily limit. A blackout holds it back until it is over, and so
+/// does a blocker.
 fn triggered(
     policy: &Policy,
     state: &mut ClusterState,
@@ -255,6 +272,10 @@ fn triggered(
             format!("the triggered run waits: a blackout is on{}", until(opens)),
         );
         verdict.recheck = opens;
+        return verdict;
+    }
+    if let Some(mut verdict) = blockers::hold(policy, state, facts) {
+        verdict.note.message = format!("the triggered run waits: {}", verdict.note.message);
         return verdict;
     }
     if policy.dry_run {
@@ -321,6 +342,10 @@ fn held(
             }
         }
     }
+    // Last, so that they are asked only when a run would start. No emergency passes them.
+    if let Some(verdict) = blockers::hold(policy, state, facts) {
+        return verdict;
+    }
     let Some(episode) = state.firing_since else {
         return Verdict::wait(Reason::HoldingFor, "the firing episode has just begun");
     };
@@ -384,6 +409,7 @@ fn create(name: String, note: Note) -> Verdict {
         note: Note::new(Reason::RunCreated, format!("run {name}: {}", note.message)),
         create: Some(CreateRun { name, note }),
         recheck: None,
+        asks_blockers: false,
     }
 }
 

@@ -8,6 +8,8 @@ use crate::core::run::{Note, RunSpec};
 use crate::core::signal::{Signal, SignalState};
 use crate::core::window::Schedule;
 
+use super::{Blocked, Blocker, Spell};
+
 /// How often a signal is evaluated when the policy does not say.
 pub const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 /// Pause after a run when the policy does not say. Longer than the look-backs
@@ -39,6 +41,9 @@ pub struct Policy {
     pub on_error: OnSilence,
     pub fallback: Option<Fallback>,
     pub schedule: Schedule,
+    pub blockers: Vec<Blocker>,
+    /// Held back by blockers for longer is worth a warning; it overrides nothing.
+    pub max_blocked_for: Option<SignedDuration>,
     /// From the end of the last run on the cluster, whoever made it.
     pub cooldown: SignedDuration,
     pub backoff: Backoff,
@@ -160,7 +165,11 @@ pub struct ClusterState {
     pub next_eligible: Option<Timestamp>,
     /// The cooldown or back-off that is on, whatever else was decided.
     pub resting: Option<Note>,
+    /// Set while blockers hold back a run that is due.
+    pub blocked: Option<Blocked>,
     pub decision: Option<Note>,
+    /// The last decisions, oldest first.
+    pub timeline: Vec<Spell>,
 }
 
 /// A run of this policy and when it was created.

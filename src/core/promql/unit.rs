@@ -2,8 +2,8 @@
 
 use promql_parser::label::METRIC_NAME;
 use promql_parser::parser::token::{
-    T_ADD, T_AVG, T_BOTTOMK, T_DIV, T_LAND, T_LOR, T_LUNLESS, T_MAX, T_MIN, T_MUL, T_QUANTILE,
-    T_SUB, T_SUM, T_TOPK,
+    T_ADD, T_AVG, T_BOTTOMK, T_DIV, T_GTE, T_GTR, T_LAND, T_LOR, T_LUNLESS, T_MAX, T_MIN, T_MUL,
+    T_QUANTILE, T_SUB, T_SUM, T_TOPK,
 };
 use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{BinaryExpr, Expr, VectorSelector};
@@ -108,6 +108,85 @@ impl Unit {
             _ => Unit::Unknown,
         }
     }
+}
+
+/// How a query stands to the part of a file that is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct UsedPart {
+    /// It is that part.
+    is: bool,
+    /// It asks whether that part is above something.
+    above: bool,
+}
+
+impl UsedPart {
+    pub(super) fn of(expr: &Expr) -> UsedPart {
+        UsedPart {
+            is: is_used_part(expr),
+            above: asks_above(expr),
+        }
+    }
+}
+
+/// `in_use / total`, however it is aggregated.
+fn is_used_part(expr: &Expr) -> bool {
+    match expr {
+        Expr::Paren(ex) => is_used_part(&ex.expr),
+        Expr::Aggregate(ex) => is_used_part(&ex.expr),
+        Expr::Subquery(ex) => is_used_part(&ex.expr),
+        Expr::Call(call) if call.func.name.ends_with("_over_time") => {
+            call.args.args.iter().any(|arg| is_used_part(arg))
+        }
+        Expr::Binary(ex) => match ex.op.id() {
+            T_DIV => names_in_use(&ex.lhs) == Some(true) && names_in_use(&ex.rhs) == Some(false),
+            T_MUL => is_used_part(&ex.lhs) || is_used_part(&ex.rhs),
+            _ if ex.op.is_comparison_operator() && !ex.return_bool() => is_used_part(&ex.lhs),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether a selector of bytes in use is all that it is made of; `None` when it
+/// is more than a selector, aggregated perhaps.
+fn names_in_use(expr: &Expr) -> Option<bool> {
+    let of_selector = |selector: &VectorSelector| {
+        let name = selector.name.as_deref().unwrap_or_default();
+        (!name.is_empty()).then(|| name.contains("in_use"))
+    };
+    match expr {
+        Expr::Paren(ex) => names_in_use(&ex.expr),
+        Expr::Aggregate(ex) => names_in_use(&ex.expr),
+        Expr::VectorSelector(selector) => of_selector(selector),
+        Expr::MatrixSelector(selector) => of_selector(&selector.vs),
+        Expr::Call(call) => call.args.args.iter().find_map(|arg| names_in_use(arg)),
+        _ => None,
+    }
+}
+
+/// `in_use / total > 0.5`, also beside other conditions.
+fn asks_above(expr: &Expr) -> bool {
+    match expr {
+        Expr::Paren(ex) => asks_above(&ex.expr),
+        Expr::Binary(ex) => match ex.op.id() {
+            T_GTR | T_GTE => is_used_part(&ex.lhs),
+            T_LAND | T_LUNLESS => asks_above(&ex.lhs) || asks_above(&ex.rhs),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// A doubt when the part in use fires by being high: it is low when there is
+/// much to give back.
+pub(super) fn direction_hint(part: UsedPart, threshold: Option<&Threshold>) -> Option<UnitHint> {
+    let above = part.above || part.is && matches!(threshold, Some(Threshold::Above(_)));
+    above.then(|| UnitHint {
+        message: "the query looks like the part of the file that is in use, which is low when \
+                  there is much to give back, so it fires where nothing is due: compare it with \
+                  `below` or `<`, or write 1 minus it"
+            .to_owned(),
+    })
 }
 
 /// Where a threshold stops being a plausible ratio or percentage and starts to

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod walk;
+
 fn at(text: &str) -> Timestamp {
     text.parse()
         .unwrap_or_else(|error| panic!("{text}: {error}"))

@@ -60,6 +60,7 @@ use crate::engine;
 use crate::hosts::config::Config;
 use crate::signals::Sources;
 use crate::signals::http::SourceError;
+use crate::signals::metrics_api::{self, MetricsApi};
 use crate::signals::webhook::{self, AlertStore};
 use crate::telemetry::{Telemetry, http};
 
@@ -114,8 +115,10 @@ pub async fn run(
         limits,
         log: _,
     } = config;
-    let sources = Arc::new(Sources::from_config(sources)?);
+    let sources = Sources::from_config(sources)?;
     let client = api::client().await?;
+    let metrics_api = MetricsApi::new(client.clone(), metrics_api::Limits::default());
+    let sources = Arc::new(sources.with_metrics_api(metrics_api));
     let stop = shutdown.child_token();
     // However this function ends, what it has begun ends with it.
     let _guard = stop.clone().drop_guard();
@@ -174,6 +177,7 @@ pub async fn run(
         limits: engine::Limits {
             max_concurrent_runs: options.max_concurrent_runs,
             runs_per_hour: limits.runs_per_hour,
+            runs_per_minute: limits.runs_per_minute,
         },
         shutdown_timeout: limits.shutdown_timeout,
     };

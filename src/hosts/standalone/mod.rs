@@ -165,6 +165,7 @@ pub async fn run(
     let engine_limits = engine::Limits {
         max_concurrent_runs: None,
         runs_per_hour: limits.runs_per_hour,
+        runs_per_minute: limits.runs_per_minute,
     };
     let engine = Engine::new(host, sources, telemetry, engine_limits);
     let mut engine = tokio::spawn(engine.run(stop.clone()));

@@ -48,7 +48,10 @@ struct Heard {
 
 impl fmt::Debug for AlertmanagerSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let urls: Vec<&str> = self.peers.iter().map(|peer| peer.url().as_str()).collect();
+        let urls: Vec<&str> = (self.peers.iter())
+            .flat_map(Client::urls)
+            .map(url::Url::as_str)
+            .collect();
         f.debug_struct("AlertmanagerSource")
             .field("name", &self.name)
             .field("urls", &urls)
@@ -62,13 +65,14 @@ impl AlertmanagerSource {
     /// # Errors
     /// Certificates or keys that cannot be read or used.
     pub fn new(name: String, set: HttpConfig) -> Result<Self, SourceError> {
-        // A client of several URLs asks one of them; here each has a say.
         let peers = (set.urls.iter())
-            .map(|url| HttpConfig {
-                urls: vec![url.clone()],
-                ..set.clone()
+            .map(|url| {
+                let one = HttpConfig {
+                    urls: vec![url.clone()],
+                    ..set.clone()
+                };
+                Client::new(&name, one)
             })
-            .map(|config| Client::new(&name, config))
             .collect::<Result<_, _>>()?;
         Ok(AlertmanagerSource {
             name,
@@ -165,7 +169,7 @@ impl AlertmanagerSource {
                 Err(failure) => {
                     tracing::debug!(
                         source = %self.name,
-                        url = %peer.url(),
+                        url = ?peer.urls(),
                         reason = failure.reason.as_str(),
                         message = %failure.message,
                         "no usable answer"

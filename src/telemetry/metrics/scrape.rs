@@ -126,6 +126,7 @@ impl Scrape {
         each(&SIGNAL_VALUE, &|n| n.value.map(Value::Gauge))?;
         each(&FIRING_SINCE, &|n| n.firing_since.map(time))?;
         each(&BLOCKED_SINCE, &|n| n.blocked_since.map(time))?;
+        each(&BLOCKERS_SINCE, &|n| n.blockers_since.map(time))?;
         each(&NEXT_ELIGIBLE, &|n| n.next_eligible.map(time))?;
         each(&LAST_RUN, &|n| n.last_run.map(time))?;
         each(&LAST_SUCCESS, &|n| n.last_success.map(time))?;

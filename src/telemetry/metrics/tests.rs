@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::*;
-use crate::core::decide::{ClusterState, LastRun, Origin, SignalRecord};
+use crate::core::decide::{Blocked, ClusterState, LastRun, Origin, SignalRecord};
 use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
 use crate::core::reason::Reason;
 use crate::core::rule::{Quota, QuotaSource};
@@ -101,6 +101,12 @@ fn state() -> ClusterState {
             touched: true,
         }),
         next_eligible: Some(at(20)),
+        blocked: Some(Blocked {
+            since: at(16),
+            by: Vec::new(),
+            message: String::new(),
+            too_long: false,
+        }),
         decision: Some(Note::new(Reason::CoolingDown, "")),
         ..ClusterState::default()
     }
@@ -312,6 +318,7 @@ fn values_are_what_was_told() {
         "defragd_policy_decision{namespace=\"default\",name=\"p\",reason=\"CoolingDown\"} 1.0",
         "defragd_policy_firing_since_timestamp_seconds{namespace=\"default\",name=\"p\"} 10.0",
         "defragd_policy_blocked_since_timestamp_seconds{namespace=\"default\",name=\"p\"} 15.0",
+        "defragd_policy_blockers_since_timestamp_seconds{namespace=\"default\",name=\"p\"} 16.0",
         "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"p\"} 5.0",
         "defragd_cluster_health{namespace=\"default\",name=\"t\",kind=\"EtcdTarget\",reason=\"MemberUnreachable\"} 1.0",
         "defragd_cluster_runs_total{namespace=\"default\",name=\"t\",kind=\"EtcdTarget\",outcome=\"Complete\"} 1",
@@ -497,13 +504,18 @@ fn t49_a_replica_that_waits_shows_no_objects() {
 fn a_page_of_ten_thousand_policies() {
     const POLICIES: usize = 10_000;
     let telemetry = Arc::new(Telemetry::default());
+    // Most of them are not blocked.
+    let state = ClusterState {
+        blocked: None,
+        ..state()
+    };
     let mut series = Vec::new();
     for i in 0..POLICIES {
         let policy = key(&format!("policy-number-{i}"));
         series.push(telemetry.policy_series(&policy));
         let evaluated = Evaluated {
             cluster: &target("t"),
-            state: &state(),
+            state: &state,
             value: Some(123_456_789.0),
             blocked_since: None,
         };

@@ -37,6 +37,7 @@
 //! Which binaries are started is not known here: `tests/servers/provision` pins the versions,
 //! makes them when they are missing, and says where they are ([`servers`]).
 
+pub mod adapter;
 pub mod alertmanager;
 pub mod controller;
 mod daemon;
@@ -44,6 +45,8 @@ pub mod defragd;
 mod error;
 pub mod etcd;
 pub mod kube;
+pub mod objects;
+mod pages;
 mod ports;
 pub mod process;
 pub mod prometheus;
@@ -53,6 +56,7 @@ mod status;
 pub mod tls;
 mod wait;
 
+pub use adapter::Adapter;
 pub use alertmanager::{Alertmanager, AlertmanagerServer};
 pub use controller::{Controller, RunningController};
 pub use defragd::Defragd;

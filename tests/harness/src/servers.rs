@@ -125,6 +125,14 @@ pub async fn helm() -> Result<PathBuf, Error> {
     Ok(folder("helm-3").await?.join("helm"))
 }
 
+/// The `adapter` binary of prometheus-adapter 0.12, made first when it is missing.
+///
+/// # Errors
+/// [`Error::Provision`] with what the provision script said.
+pub async fn adapter() -> Result<PathBuf, Error> {
+    Ok(folder("prometheus-adapter-0.12").await?.join("adapter"))
+}
+
 /// A library that a process loads first (`LD_PRELOAD`) to be shown the time that `FAKETIME` says,
 /// unpacked first when it is missing.
 ///

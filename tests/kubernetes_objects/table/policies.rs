@@ -29,6 +29,67 @@ pub(crate) const POLICIES: &[Row] = &[
         Good,
     ),
     (
+        "external-metric",
+        "{signal: {metric: {external: {name: 'a.b|c', selector: {matchLabels: {x: y}, \
+         matchExpressions: [{key: k8s.io/a, operator: In, values: [b, c]}, {key: d, operator: Exists}]}}, above: 100Mi, reduce: Max}}}",
+        Good,
+    ),
+    (
+        "object-metric",
+        "{signal: {metric: {object: {describedObject: {apiVersion: apps/v1, kind: StatefulSet, name: etcd}, name: m}, below: '0.5'}}}",
+        Good,
+    ),
+    (
+        "metric-of-nothing",
+        "{signal: {metric: {above: 1}}}",
+        Bad("exactly one of external and object is needed"),
+    ),
+    (
+        "metric-of-both",
+        "{signal: {metric: {external: {name: m}, object: {describedObject: {kind: Pod, name: a}, name: m}, above: 1}}}",
+        Bad("exactly one of external and object is needed"),
+    ),
+    (
+        "metric-uncompared",
+        "{signal: {metric: {external: {name: m}}}}",
+        Bad("exactly one of above and below is needed"),
+    ),
+    (
+        "metric-as-path",
+        "{signal: {metric: {external: {name: ../m}, above: 1}}}",
+        Bad("spec.signal.metric.external.name"),
+    ),
+    (
+        "metric-empty-selector",
+        "{signal: {metric: {external: {name: m, selector: {}}, above: 1}}}",
+        Bad("a selector needs matchLabels or matchExpressions"),
+    ),
+    (
+        "metric-key-of-nothing",
+        "{signal: {metric: {external: {name: m, selector: {matchLabels: {'': a}}}, above: 1}}}",
+        Bad("the key of a label has 1 to 317 characters"),
+    ),
+    (
+        "metric-values-of-exists",
+        "{signal: {metric: {external: {name: m, selector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}, above: 1}}}",
+        Bad("In and NotIn need values"),
+    ),
+    (
+        "metric-without-values",
+        "{signal: {metric: {external: {name: m, selector: {matchExpressions: [{key: a, operator: NotIn}]}}, above: 1}}}",
+        Bad("In and NotIn need values"),
+    ),
+    (
+        "metric-kind",
+        "{signal: {metric: {object: {describedObject: {kind: pods/x, name: a}, name: m}, above: 1}}}",
+        Bad("describedObject.kind"),
+    ),
+    (
+        "metric-and-probe",
+        "{signal: {probe: {}, metric: {external: {name: m}, above: 1}}}",
+        Bad("exactly one signal is needed"),
+    ),
+    (
         "cozystack",
         "{clusterRef: {apiVersion: etcd-operator.cozystack.io/v1alpha2, kind: EtcdCluster, name: a}}",
         Good,

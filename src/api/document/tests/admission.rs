@@ -111,6 +111,16 @@ fn bounds(path: &str, value: &Value, schema: &Value, refusals: &mut Vec<String>)
         }
         ("array", Value::Array(items)) => {
             within("length", items.len() as f64, "minItems", "maxItems");
+            let keys = schema["x-kubernetes-list-map-keys"].as_array();
+            for key in keys.into_iter().flatten() {
+                let values: Vec<&Value> = items
+                    .iter()
+                    .map(|item| &item[key.as_str().unwrap()])
+                    .collect();
+                if (1..values.len()).any(|i| values[..i].contains(&values[i])) {
+                    refusals.push(format!("{path}: duplicate"));
+                }
+            }
             for (i, item) in items.iter().enumerate() {
                 bounds(&format!("{path}[{i}]"), item, &schema["items"], refusals);
             }

@@ -36,6 +36,11 @@ fn cel_refuses_what_a_schema_cannot() {
         policy("backoff: {minReclaim: 0}"),
         policy("emergency: {noSpace: false}"),
         policy("windows: [{start: \"22:00\", cron: 0 22 * * *, length: 1h}]"),
+        policy("maxBlockedFor: 1h"),
+        policy("blockers: [{name: a, signal: {}}]"),
+        policy(
+            "blockers: [{name: a, signal: {prometheus: {source: main, query: up, above: 1, below: 0}}}]",
+        ),
         policy("windows: [{length: 1h}]"),
         policy("windows: [{cron: 0 22 * * *, days: [Fri], length: 1h}]"),
         policy("windows: [{start: \"22:00\", length: 0s}]"),

@@ -2,10 +2,13 @@
 //! carried from one evaluation to the next as a host would carry it.
 
 mod asked;
+mod blockers;
 mod cases;
+mod emergency;
 mod invariants;
 mod pauses;
 mod silence;
+mod timeline;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -34,6 +37,8 @@ pub(super) fn policy() -> Policy {
         on_error: OnSilence::Hold,
         fallback: None,
         schedule: Schedule::default(),
+        blockers: Vec::new(),
+        max_blocked_for: None,
         cooldown: secs(3600),
         backoff: Backoff::default(),
         max_runs_per_day: None,
@@ -78,6 +83,10 @@ pub(super) struct World {
     pub(super) runs: Vec<RunSummary>,
     pub(super) runs_broken: bool,
     pub(super) emergency: Option<String>,
+    /// What the blockers say when they are asked.
+    pub(super) blockers: Vec<Reading>,
+    /// How often they were.
+    pub(super) asked: u32,
     /// Every create that was asked for, also repeated ones.
     pub(super) creates: Vec<CreateRun>,
     pub(super) last: Option<Decision>,
@@ -92,6 +101,8 @@ impl World {
             runs: Vec::new(),
             runs_broken: false,
             emergency: None,
+            blockers: Vec::new(),
+            asked: 0,
             creates: Vec::new(),
             last: None,
         }
@@ -102,8 +113,8 @@ impl World {
         self
     }
 
-    fn facts(&self, primary: Reading, fallback: Option<Reading>) -> Decision {
-        let facts = Facts {
+    fn facts(&mut self, primary: Reading, fallback: Option<Reading>) -> Decision {
+        let mut facts = Facts {
             now: self.now,
             policy: "p",
             uid: "u",
@@ -111,12 +122,19 @@ impl World {
             primary: Some(primary),
             fallback,
             emergency: self.emergency.clone(),
+            blockers: None,
             runs: if self.runs_broken {
                 Err("disk error".to_owned())
             } else {
                 Ok(&self.runs)
             },
         };
+        let decision = decide(&self.policy, self.state.clone(), &facts);
+        if !decision.asks_blockers {
+            return decision;
+        }
+        self.asked += 1;
+        facts.blockers = Some(&self.blockers);
         decide(&self.policy, self.state.clone(), &facts)
     }
 
@@ -130,6 +148,7 @@ impl World {
             fallback.filter(|_| wants_fallback(&self.policy, &self.state, &primary, self.now));
         let decision = self.facts(primary, fallback);
         self.state = decision.state.clone();
+        note_decision(&mut self.state, self.now);
         if let Some(run) = &decision.create {
             self.creates.push(run.clone());
             if self.runs.iter().all(|r| r.name != run.name) {

@@ -58,6 +58,7 @@ pub(super) fn of_any_kind(
     Err(("oauth2".to_owned(), problem))
 }
 
+/// Those that stand in files.
 pub(in crate::signals) fn ready(
     basic: Option<BasicAuthSpec>,
     token_file: Option<PathBuf>,
