@@ -54,10 +54,6 @@ pub struct SourceConfig {
 }
 
 /// What a source is, and how it is reached.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there are a handful, each made once at the start"
-)]
 #[derive(Clone, Debug)]
 pub enum SourceKind {
     Prometheus(HttpConfig),
