@@ -150,7 +150,10 @@ impl Look<'_> {
     fn cluster(&mut self, objects: &[Located<Object>]) {
         let cluster = match &self.object.value {
             Object::Target(_) => return,
-            Object::Policy(policy) => &policy.spec.cluster_ref,
+            Object::Policy(policy) => match &policy.spec.cluster_ref {
+                Some(named) => named,
+                None => return,
+            },
             Object::Run(run) => &run.spec.cluster_ref,
         };
         if cluster.cluster_kind() != Some(ClusterKind::EtcdTarget) {

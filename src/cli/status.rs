@@ -170,8 +170,8 @@ fn policy(
         field(text, "not ready", problem);
     }
     if item.status.clusters.is_empty() {
-        if let Some(spec) = spec {
-            field(text, "cluster", &spec.cluster_ref.name);
+        if let Some(named) = spec.and_then(|spec| spec.cluster_ref.as_ref()) {
+            field(text, "cluster", &named.name);
         }
         field(text, "decision", "not evaluated yet");
     }

@@ -8,6 +8,7 @@
 
 pub mod decide;
 pub mod duration;
+pub mod fleet;
 pub mod history;
 pub mod key;
 pub mod name;

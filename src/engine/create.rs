@@ -12,6 +12,7 @@ use crate::core::decide::CreateRun;
 use crate::core::reason::Reason;
 use crate::core::run::Note;
 
+use super::fleet::Queues;
 use super::host::{ClusterKey, Created, Host, HostError, NewRun, ObjectKey, PolicyView};
 use super::now;
 
@@ -23,6 +24,8 @@ const STRIPES: usize = 64;
 pub(super) struct Creating {
     stripes: [tokio::sync::Mutex<()>; STRIPES],
     hourly: Hourly,
+    /// Who is next where a policy limits its runs.
+    pub(super) queues: Queues,
 }
 
 /// A run that is on its way.
@@ -40,6 +43,7 @@ impl Creating {
                 limit: runs_per_hour,
                 lately: Mutex::default(),
             },
+            queues: Queues::default(),
         }
     }
 
@@ -170,7 +174,7 @@ fn stored<H: Host>(host: &H) -> Result<Vec<(ObjectKey, Timestamp)>, HostError> {
         };
         starts.extend(view.state.run_starts.iter().map(|start| {
             let key = ObjectKey {
-                namespace: policy.namespace.clone(),
+                namespace: policy.policy.namespace.clone(),
                 name: start.name.clone(),
             };
             (key, start.at)

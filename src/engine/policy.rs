@@ -1,4 +1,4 @@
-//! The worker of one policy: reads the signal at each tick, decides, records,
+//! The worker of one policy on one cluster: reads the signal at each tick, decides, records,
 //! creates.
 
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::telemetry::Evaluated;
 
 use super::cluster::connection;
 use super::create::{Creating, Made};
-use super::host::{About, ClusterKey, Event, Host, HostError, ObjectKey, PolicyReport, PolicyView};
+use super::fleet::{GATHER, Place};
+use super::host::{About, ClusterKey, Event, Host, HostError, PolicyOn, PolicyReport, PolicyView};
 use super::now;
 use super::read::{Readings, question, read};
 use super::run::{Shared, summary};
@@ -55,15 +56,16 @@ pub(super) enum First {
     InCrowd,
 }
 
-/// Works on one policy until it is gone or the process stops.
+/// Works on one policy on one cluster until it is gone or the process stops.
 pub(super) async fn work<H: Host>(
     shared: Arc<PolicyShared<H>>,
-    key: ObjectKey,
+    key: PolicyOn,
     first: First,
     shutdown: CancellationToken,
 ) {
     let _series = shared.base.telemetry.policy_series(&key);
     let host = &*shared.base.host;
+    let place = shared.creating.queues.place(&key);
     let mut asked_at = match first {
         First::At(moment) => moment,
         First::InCrowd => {
@@ -75,20 +77,15 @@ pub(super) async fn work<H: Host>(
             asked_at_tick(tick)
         }
     };
-    while let Some(named) = host.policy(&key)
-        && !shutdown.is_cancelled()
-    {
-        let mut changes = host.changes_on(&named.cluster);
+    while !shutdown.is_cancelled() {
+        let mut changes = host.changes_on(&key.cluster);
         // Read once it would be told of a change.
-        let Some(view) = host
-            .policy(&key)
-            .filter(|view| view.cluster == named.cluster)
-        else {
-            continue;
+        let Some(view) = host.policy(&key) else {
+            break;
         };
         let before = fingerprint(host, &view);
         // Most of the time nothing is evaluated, and then this needs no room.
-        let due = match Box::pin(evaluate(&shared, &view, asked_at, &shutdown)).await {
+        let due = match Box::pin(evaluate(&shared, &view, &place, asked_at, &shutdown)).await {
             Ok(due) => due,
             Err(error) => {
                 if error.reason == Reason::NotLeading {
@@ -101,7 +98,7 @@ pub(super) async fn work<H: Host>(
             }
         };
         drop(view);
-        match wait(host, &key, due, before, &mut changes, &shutdown).await {
+        match wait(host, &place, &key, due, before, &mut changes, &shutdown).await {
             Some(moment) => asked_at = moment,
             None => break,
         }
@@ -110,7 +107,7 @@ pub(super) async fn work<H: Host>(
 
 /// The moment as of which a question is asked that was due at `tick`. All who ask
 /// it at that tick share one answer, also those who come a little late.
-fn asked_at_tick(tick: Timestamp) -> Timestamp {
+pub(super) fn asked_at_tick(tick: Timestamp) -> Timestamp {
     let now = now();
     let earliest = now.checked_sub(LATE).unwrap_or(now);
     tick.clamp(earliest, now)
@@ -121,7 +118,8 @@ fn asked_at_tick(tick: Timestamp) -> Timestamp {
 /// stops.
 async fn wait<H: Host>(
     host: &H,
-    key: &ObjectKey,
+    place: &Place<'_>,
+    key: &PolicyOn,
     due: Option<Timestamp>,
     before: u64,
     changes: &mut watch::Receiver<u64>,
@@ -141,6 +139,7 @@ async fn wait<H: Host>(
                     return Some(now());
                 }
             }
+            () = place.woken() => return Some(now()),
             () = shutdown.cancelled() => return None,
         }
     }
@@ -152,6 +151,9 @@ fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     (&view.uid, view.generation).hash(&mut hasher);
+    if let Some(series) = &view.series {
+        (&series.label, series.value.as_ref().ok()).hash(&mut hasher);
+    }
     if let Some(target) = host.target(&view.cluster) {
         let trouble = target.spec.as_ref().err();
         let trouble = trouble.map(|note| (note.reason, &note.message));
@@ -163,7 +165,7 @@ fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
     hasher.finish()
 }
 
-fn after_change<H: Host>(host: &H, key: &ObjectKey) -> Option<u64> {
+fn after_change<H: Host>(host: &H, key: &PolicyOn) -> Option<u64> {
     let view = host.policy(key)?;
     Some(fingerprint(host, &view))
 }
@@ -172,6 +174,7 @@ fn after_change<H: Host>(host: &H, key: &ObjectKey) -> Option<u64> {
 async fn evaluate<H: Host>(
     shared: &PolicyShared<H>,
     view: &PolicyView,
+    place: &Place<'_>,
     asked_at: Timestamp,
     shutdown: &CancellationToken,
 ) -> Result<Option<Timestamp>, HostError> {
@@ -202,7 +205,7 @@ async fn evaluate<H: Host>(
         }
     };
     let ready = ready(readings.primary.as_ref());
-    let decided = conclude(shared, view, &policy, &readings, &ready).await?;
+    let decided = conclude(shared, view, place, &policy, &readings, &ready).await?;
     Ok(Some(next_due(
         &policy,
         &view.cluster,
@@ -237,16 +240,37 @@ fn ready(primary: Option<&Reading>) -> Note {
 async fn conclude<H: Host>(
     shared: &PolicyShared<H>,
     view: &PolicyView,
+    place: &Place<'_>,
     policy: &Policy,
     readings: &Readings,
     ready: &Note,
 ) -> Result<Decision, HostError> {
-    let decision = decide_now(shared, view, policy, readings);
+    let mut decision = decide_now(shared, view, policy, readings);
     let value = readings.value(decision.state.fallback_active);
     if decision.create.is_none() {
+        place.leave();
         report(shared, view, &decision.state, ready, value).await?;
         return Ok(decision);
     }
+    let _next = if let Some(fleet) = &policy.fleet {
+        let since = decision.state.firing_since.unwrap_or_else(now);
+        if place.enter(since) {
+            tokio::time::sleep(GATHER).await;
+        }
+        let turn = place.turn().await;
+        let limit = fleet.max_concurrent_runs;
+        if let Err(note) = place.admit(&*shared.base.host, since, limit) {
+            drop(turn);
+            decision.create = None;
+            decision.note = note.clone();
+            decision.state.decision = Some(note);
+            report(shared, view, &decision.state, ready, value).await?;
+            return Ok(decision);
+        }
+        Some(turn)
+    } else {
+        None
+    };
     let _turn = shared
         .creating
         .turn(&*shared.base.host, &view.cluster)
@@ -262,6 +286,7 @@ async fn conclude<H: Host>(
         store(shared, view, &intended, ready).await?;
         decision.state = create(shared, view, policy, decision.state, &run).await;
     }
+    place.leave();
     report(shared, view, &decision.state, ready, value).await?;
     Ok(decision)
 }
@@ -331,13 +356,13 @@ async fn report<H: Host>(
 ) -> Result<(), HostError> {
     announce(shared, view, state);
     let evaluated = Evaluated {
-        cluster: &view.cluster,
         state,
         value,
         blocked_since: (view.spec.as_ref().ok())
             .and_then(|policy| blocked_since(policy, state, now())),
     };
-    shared.base.telemetry.policy_evaluated(&view.key, evaluated);
+    let on = view.on();
+    shared.base.telemetry.policy_evaluated(&on, evaluated);
     store(shared, view, state, ready).await
 }
 
@@ -353,7 +378,7 @@ async fn store<H: Host>(
         state: state.clone(),
         ready: ready.clone(),
     };
-    shared.base.host.record_policy(&view.key, &report).await
+    shared.base.host.record_policy(&view.on(), &report).await
 }
 
 fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &ClusterState) {
@@ -387,6 +412,14 @@ fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &Cluste
 }
 
 fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, note: Note) {
+    // Of many clusters each has to be told apart.
+    let fleet = view.spec.as_ref().is_ok_and(|spec| spec.fleet.is_some());
+    let note = if fleet {
+        let message = format!("{}: {}", view.cluster.local_name(), note.message);
+        Note::new(note.reason, message)
+    } else {
+        note
+    };
     shared.base.host.event(Event {
         about: About::Policy(view.key.clone()),
         warning,

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use crate::core::decide::{Policy, wants_fallback, wants_sample_age};
+use crate::core::fleet::OwnSeries;
 use crate::core::probe;
 use crate::core::reason::Reason;
 use crate::core::signal::{PrometheusSignal, Reading, Signal, SignalState};
@@ -53,6 +54,7 @@ pub(super) async fn read<H: Host>(
     let state = &view.state;
     let mut asking = Asking {
         sources: &shared.sources,
+        series: view.series.as_ref(),
         connection,
         asked_at,
         seen: None,
@@ -86,6 +88,8 @@ pub(super) async fn read<H: Host>(
 /// One evaluation's questions, all as of one tick.
 struct Asking<'a> {
     sources: &'a Sources,
+    /// Those that are about the cluster; `None`: all.
+    series: Option<&'a OwnSeries>,
     connection: &'a Connection,
     asked_at: Timestamp,
     /// The members are looked at once at most.
@@ -102,9 +106,17 @@ impl Asking<'_> {
     }
 
     async fn prometheus(&self, signal: &PrometheusSignal, need_sample_age: bool) -> Reading {
-        match self.sources.get(&signal.source) {
-            Some(source) => source.read(signal, self.asked_at, need_sample_age).await,
-            None => Reading::error(
+        match (self.sources.get(&signal.source), self.series) {
+            (Some(source), None) => source.read(signal, self.asked_at, need_sample_age).await,
+            (Some(source), Some(OwnSeries { label, value })) => match value {
+                Ok(value) => {
+                    source
+                        .read_of(signal, label, value, self.asked_at, need_sample_age)
+                        .await
+                }
+                Err(note) => Reading::error(note.reason, note.message.clone()),
+            },
+            (None, _) => Reading::error(
                 Reason::SourceUnknown,
                 format!(
                     "the source {:?} is not configured; known: {}",
@@ -131,9 +143,14 @@ async fn observe(connection: Connection) -> Observation {
 
 /// What the signal asks, for those who ask the same to ask it at the same moment.
 pub(super) fn question(policy: &Policy, cluster: &ClusterKey) -> String {
+    // Each cluster is a question of its own, so that not all are probed at once.
+    question_of_all(policy).unwrap_or_else(|| format!("probe\n{cluster}"))
+}
+
+/// What is asked of a source, whatever the cluster.
+pub(super) fn question_of_all(policy: &Policy) -> Option<String> {
     match &policy.signal {
-        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
-        // Each cluster is a question of its own, so that not all are probed at once.
-        Signal::Probe(_) => format!("probe\n{cluster}"),
+        Signal::Prometheus(signal) => Some(format!("{}\n{}", signal.source, signal.query.text())),
+        Signal::Probe(_) => None,
     }
 }

@@ -90,8 +90,7 @@ async fn prometheus_reads_everything() -> Result<(), Error> {
     world.write(&[eager, held])?;
     prometheus.wait_for(calm, <[_]>::is_empty).await?;
 
-    let success =
-        "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"eager\"}";
+    let success = "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"eager\",cluster=\"demo\",cluster_kind=\"EtcdTarget\"}";
     let before = metric(&world.defragd.page("/metrics").await?, success);
     assert!(before.is_some());
     world.defragd.stop().await?;

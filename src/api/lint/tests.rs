@@ -182,7 +182,8 @@ fn examples_lint_clean() {
                 spec.pod_selector.is_some() || spec.tls.as_ref().is_some_and(secret)
             }
             Object::Policy(policy) => {
-                policy.spec.cluster_ref.cluster_kind() != Some(ClusterKind::EtcdTarget)
+                let named = policy.spec.cluster_ref.as_ref();
+                named.is_some_and(|named| named.cluster_kind() != Some(ClusterKind::EtcdTarget))
             }
             Object::Run(_) => false,
         });

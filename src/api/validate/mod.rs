@@ -2,6 +2,7 @@
 //! error in it with the field, the value and the remedy.
 
 mod check;
+mod fleet;
 mod policy;
 mod run;
 mod target;

@@ -235,7 +235,7 @@ fn labels(check: &mut Check, path: &str, labels: &BTreeMap<String, String>) {
     }
 }
 
-fn is_label_key(key: &str) -> bool {
+pub(super) fn is_label_key(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -245,7 +245,7 @@ fn is_label_key(key: &str) -> bool {
 }
 
 /// The name of a label, and a value that is not empty.
-fn is_label_name(text: &str) -> bool {
+pub(super) fn is_label_name(text: &str) -> bool {
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
     bytes.len() <= MAX_LABEL_VALUE

@@ -10,6 +10,7 @@
 //!   and go to the configured origin only.
 
 mod answer;
+mod fleet;
 mod share;
 mod tls;
 mod transport;
@@ -20,9 +21,10 @@ use std::sync::Arc;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
-use self::share::Shared;
+use self::fleet::SplitAnswer;
+use self::share::{Obtained, Shared};
 pub use self::tls::SourceError;
-use self::transport::Transport;
+use self::transport::{Skew, Transport};
 use super::config::SourceConfig;
 use super::stats::SourceStats;
 use crate::core::reason::Reason;
@@ -47,6 +49,17 @@ impl Failure {
         }
     }
 
+    /// A firing signal whose evidence is of unknown age.
+    fn unknown_age(&self, reading: &Reading) -> Reading {
+        Reading {
+            retry_after: self.retry_after,
+            ..inconclusive(format!(
+                "{}, but how old its samples are cannot be found out: {}",
+                reading.message, self.message
+            ))
+        }
+    }
+
     fn reading(&self) -> Reading {
         Reading {
             retry_after: self.retry_after,
@@ -61,6 +74,8 @@ pub struct PrometheusSource {
     name: String,
     transport: Transport,
     answers: Shared<Result<Answer, Failure>>,
+    /// The same taken apart for many clusters, by label and query.
+    splits: Shared<SplitAnswer>,
 }
 
 impl fmt::Debug for PrometheusSource {
@@ -83,6 +98,7 @@ impl PrometheusSource {
             name: config.name.clone(),
             transport: Transport::new(config)?,
             answers: Shared::new(),
+            splits: Shared::new(),
         })
     }
 
@@ -137,8 +153,15 @@ impl PrometheusSource {
     }
 
     async fn ask(&self, query: &str, asked_at: Timestamp) -> Arc<Result<Answer, Failure>> {
-        let obtained = self
-            .answers
+        let obtained = self.obtain(query, asked_at).await;
+        if obtained.shared {
+            self.transport.counters().shared();
+        }
+        obtained.answer
+    }
+
+    async fn obtain(&self, query: &str, asked_at: Timestamp) -> Obtained<Result<Answer, Failure>> {
+        self.answers
             .get(query, asked_at, || async {
                 let asked = self.transport.ask(query).await;
                 if let Err(failure) = &asked.outcome {
@@ -151,11 +174,7 @@ impl PrometheusSource {
                 }
                 (asked.sent_at, asked.outcome)
             })
-            .await;
-        if obtained.shared {
-            self.transport.counters().shared();
-        }
-        obtained.answer
+            .await
     }
 
     async fn ask_all(
@@ -214,40 +233,43 @@ impl PrometheusSource {
             .selectors()
             .iter()
             .map(|selector| format!("min(timestamp({selector}))"));
-        let mut oldest: Option<f64> = None;
+        let mut age = SampleAge::default();
         for answer in self.ask_all(queries, asked_at).await {
             match answer.as_ref() {
                 // A selector without series took no part in the result.
-                Ok(answer) => {
-                    if let Some(seconds) = sole_number(answer) {
-                        oldest = Some(oldest.map_or(seconds, |other| other.min(seconds)));
-                    }
-                }
-                Err(failure) => {
-                    return Reading {
-                        retry_after: failure.retry_after,
-                        ..inconclusive(format!(
-                            "{}, but how old its samples are cannot be found out: {}",
-                            reading.message, failure.message
-                        ))
-                    };
-                }
+                Ok(answer) => age.add(sole_number(answer)),
+                Err(failure) => return failure.unknown_age(&reading),
             }
         }
-        let skew = match self.transport.skew() {
+        Reading {
+            sampled_at: age.on_our_clock(self.transport.skew()),
+            ..reading
+        }
+    }
+}
+
+/// When the oldest sample was taken, on the source's clock.
+#[derive(Default)]
+struct SampleAge(Option<f64>);
+
+impl SampleAge {
+    fn add(&mut self, seconds: Option<f64>) {
+        if let Some(seconds) = seconds {
+            self.0 = Some(self.0.map_or(seconds, |other| other.min(seconds)));
+        }
+    }
+
+    fn on_our_clock(&self, skew: Option<Skew>) -> Option<Timestamp> {
+        let skew = match skew {
             Some(skew) if skew.ahead.abs() > skew.uncertainty => skew.ahead,
             _ => SignedDuration::ZERO,
         };
-        let sampled_at = oldest
+        self.0
             .and_then(|seconds| SignedDuration::try_from_secs_f64(seconds).ok())
             .and_then(|since_epoch| Timestamp::from_duration(since_epoch).ok())
             .and_then(|on_its_clock| on_its_clock.checked_sub(skew).ok())
             // As exact as everything else that is stored.
-            .and_then(|at| Timestamp::from_millisecond(at.as_millisecond()).ok());
-        Reading {
-            sampled_at,
-            ..reading
-        }
+            .and_then(|at| Timestamp::from_millisecond(at.as_millisecond()).ok())
     }
 }
 
