@@ -32,7 +32,7 @@ endif
 
 .PHONY: help
 help: ## list the tasks
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: setup-tools ## install what building and testing needs: protoc, cargo's components, servers
@@ -119,6 +119,15 @@ demo: setup-cargo setup-protoc ## watch a policy sweep a real etcd cluster, in a
 	$(CARGO) build --locked -p defragd -p defragd-harness --bins; \
 	wait $$servers
 	@$(built)/debug/demo
+
+.PHONY: demo-kubernetes
+demo-kubernetes: setup-cargo setup-protoc ## watch the same on a real Kubernetes API server, with the chart and kubectl
+	@# The objects of the API server are in an etcd 3.6, so that one is at hand for the story too.
+	@$(provision) etcd-3.6 prometheus-3 kubernetes-1.34 helm-3 & servers=$$!; \
+	trap 'kill $$servers 2>/dev/null || true' EXIT; \
+	$(CARGO) build --locked -p defragd -p defragd-harness --bins; \
+	wait $$servers
+	@$(built)/debug/demo kubernetes
 
 .PHONY: bench
 bench: setup-cargo setup-protoc ## measure sweeps against bare defragmentation, ROUNDS=3 times, and a controller with 10,000 policies

@@ -4,6 +4,7 @@
 mod access;
 mod alerts;
 mod cluster;
+mod commands;
 mod docs;
 mod helm;
 mod render;

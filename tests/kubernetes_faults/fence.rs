@@ -83,7 +83,10 @@ fn a_record_that_arrives_too_late_is_refused() -> Result<(), Error> {
         .await?;
         // The requests themselves are logged too: one of them is waited for.
         let a = scene
-            .replica("a", &["--log-level", "info,kube_client=debug"])
+            .replica(
+                "a",
+                &["--log-level", "info,kube_client::client::builder=debug"],
+            )
             .await?;
         scene.until_leader("a", WAIT).await?;
         let b = scene.replica("b", &[]).await?;
@@ -142,7 +145,7 @@ fn a_record_that_arrives_too_late_is_refused() -> Result<(), Error> {
         assert!(late.iter().any(|write| write.code == 409), "{late:#?}");
         assert_eq!(
             scene.runs().await?,
-            [done.clone()],
+            std::slice::from_ref(&done),
             "nothing of it is stored"
         );
 

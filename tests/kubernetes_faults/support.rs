@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use defragd_harness::objects::target;
+use defragd_harness::objects::{self, list, named};
 use defragd_harness::{
     Cluster, Controller, Error, Etcd, Fault, Kube, KubeApi, RunningController, TcpProxy, eventually,
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
@@ -44,12 +46,7 @@ pub(crate) async fn own_api(kube: Kube) -> Result<Arc<KubeApi>, Error> {
         .output()
         .expect("our own binary starts");
     let crds = String::from_utf8_lossy(&crds.stdout);
-    api.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &crds)
-        .await?;
-    for kind in ["etcdtargets", "etcddefragpolicies", "etcddefrags"] {
-        let path = format!("/apis/defragd.dev/v1alpha1/{kind}");
-        api.wait_for(&path, |_| true).await?;
-    }
+    api.install_crds(&crds).await?;
     Ok(Arc::new(api))
 }
 
@@ -85,10 +82,10 @@ impl Scene {
             namespace: name.to_owned(),
             logs: Mutex::default(),
         };
-        let namespace =
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        let namespace = named("Namespace", name);
+        scene.api.apply(&namespace.to_string()).await?;
         scene
-            .apply(&[namespace, target("demo", &scene.cluster.endpoints())])
+            .apply(&[target("demo", &scene.cluster.endpoints())])
             .await?;
         Ok(scene)
     }
@@ -148,24 +145,13 @@ impl Scene {
 
     /// `kubectl apply` into the namespace.
     pub(crate) async fn apply(&self, objects: &[Value]) -> Result<(), Error> {
-        let items: Vec<Value> = objects
-            .iter()
-            .map(|object| {
-                let mut object = object.clone();
-                if object["kind"] != "Namespace" {
-                    object["metadata"]["namespace"] = json!(self.namespace);
-                }
-                object
-            })
-            .collect();
-        let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+        let list = list(&self.namespace, objects);
         self.api.apply(&list.to_string()).await.map(drop)
     }
 
     /// The path of our objects of this kind, `etcddefrags` for one.
     pub(crate) fn path(&self, kind: &str) -> String {
-        let namespace = &self.namespace;
-        format!("/apis/defragd.dev/v1alpha1/namespaces/{namespace}/{kind}")
+        KubeApi::defragd_path(&self.namespace, kind)
     }
 
     fn lease(&self) -> String {
@@ -410,47 +396,14 @@ impl Write {
     }
 }
 
-pub(crate) fn target(name: &str, endpoints: &[String]) -> Value {
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": "EtcdTarget",
-        "metadata": { "name": name },
-        "spec": { "endpoints": endpoints },
-    })
-}
-
 /// A policy for the target `demo` whose signal fires for ever. `spec` adds and replaces fields.
 pub(crate) fn policy(name: &str, spec: &Value) -> Value {
-    let whole = json!({
-        "clusterRef": { "name": "demo" },
-        "signal": { "probe": { "rule": { "all": true } } },
-        "interval": "1s",
-        "cooldown": "1h",
-        "runTemplate": { "rule": { "all": true }, "allowSingleMember": true },
-    });
-    object("EtcdDefragPolicy", name, whole, spec)
+    objects::policy(name, "demo", spec)
 }
 
 /// A hand-written run on the target `demo`.
 pub(crate) fn run(name: &str, spec: &Value) -> Value {
-    let whole = json!({
-        "clusterRef": { "name": "demo" },
-        "rule": { "all": true },
-        "allowSingleMember": true,
-    });
-    object("EtcdDefrag", name, whole, spec)
-}
-
-fn object(kind: &str, name: &str, mut whole: Value, spec: &Value) -> Value {
-    if let (Some(whole), Some(spec)) = (whole.as_object_mut(), spec.as_object()) {
-        whole.extend(spec.clone());
-    }
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": kind,
-        "metadata": { "name": name },
-        "spec": whole,
-    })
+    objects::run(name, "demo", spec)
 }
 
 /// The members of a run.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
-use defragd_harness::{Error, Kube, KubeApi};
+use defragd_harness::{Error, Kube, KubeApi, objects};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -156,12 +156,9 @@ fn manifest(kind: &str, name: &str, spec: &str) -> Value {
         whole.extend(spec);
         whole.retain(|_, value| !value.is_null());
     }
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": kind,
-        "metadata": { "name": id(kind, name), "namespace": "default" },
-        "spec": whole,
-    })
+    let mut object = objects::object(kind, &id(kind, name), &whole);
+    object["metadata"]["namespace"] = json!("default");
+    object
 }
 
 /// The names of what was taken, and each refusal with all its lines.

@@ -40,7 +40,8 @@ async fn two_hundred_policies_over_five_clusters() -> Result<(), Error> {
         .await?;
     all_rest(&case).await?;
     let runs = case.runs().await?;
-    assert_eq!(runs.len(), CLUSTERS, "one of forty made the run");
+    let told: Vec<_> = runs.iter().map(outline).collect();
+    assert_eq!(runs.len(), CLUSTERS, "one of forty made the run: {told:#?}");
     for cluster in &clusters {
         assert_eq!(cluster.defragmentations().await?, [1.0]);
     }

@@ -3,6 +3,7 @@
 
 mod admission;
 mod deleting;
+mod examples;
 mod idle;
 mod load;
 mod malformed;

@@ -1,18 +1,13 @@
 //! Objects that no schema kept out: made before it, or by somebody who loosened it.
 
-use defragd_harness::{Error, Etcd, Kube, KubeApi, eventually};
+use defragd_harness::{Error, Etcd, Kube, KubeApi, eventually, objects};
 use serde_json::{Value, json};
 
 use crate::support::{Case, WAIT, api, condition, controller, policy, rests, run, target};
 
 /// One of our kinds with anything in its spec.
 fn nonsense(kind: &str, name: &str, spec: Value) -> Value {
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": kind,
-        "metadata": { "name": name },
-        "spec": spec,
-    })
+    objects::object(kind, name, &spec)
 }
 
 /// They are said on the object where it can be written and in the log where not, and the others

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use defragd_harness::objects;
+pub(crate) use defragd_harness::objects::{list, named};
 use defragd_harness::{Cluster, Controller, Error, Kube, KubeApi, RunningController, eventually};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -26,24 +28,9 @@ pub(crate) fn checkout(path: &str) -> PathBuf {
 pub(crate) async fn api(kube: Kube) -> Result<KubeApi, Error> {
     let api = kube.start().await?;
     let crds = std::fs::read_to_string(checkout("docs/reference/crds.yaml")).expect("it is there");
-    install_crds(&api, &crds).await?;
+    api.install_crds(&crds).await?;
     api.apply(&named("Namespace", SYSTEM).to_string()).await?;
     Ok(api)
-}
-
-/// Applies definitions and waits until the API server serves all of them.
-pub(crate) async fn install_crds(api: &KubeApi, crds: &str) -> Result<(), Error> {
-    let server_side = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-    api.kubectl_with_input(&server_side, crds).await?;
-    let timeout = format!("--timeout={}s", WAIT.as_secs());
-    let established = ["wait", "crd", "--all", "--for=condition=Established"];
-    api.kubectl(&[&established[..], &[timeout.as_str()]].concat())
-        .await?;
-    for kind in ["etcdtargets", "etcddefragpolicies", "etcddefrags"] {
-        let path = format!("/apis/defragd.dev/v1alpha1/{kind}");
-        api.wait_for(&path, |_| true).await?;
-    }
-    Ok(())
 }
 
 /// A replica for all namespaces.
@@ -125,8 +112,7 @@ impl<'a> Case<'a> {
 
     /// The path of an object of ours, `etcddefrags` for one.
     pub(crate) fn path(&self, kind: &str, name: &str) -> String {
-        let namespace = self.namespace;
-        format!("/apis/defragd.dev/v1alpha1/namespaces/{namespace}/{kind}/{name}")
+        format!("{}/{name}", KubeApi::defragd_path(self.namespace, kind))
     }
 
     /// Waits until the object is as wanted, and returns it.
@@ -225,27 +211,9 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A list of objects, all in this namespace.
-pub(crate) fn list(namespace: &str, objects: &[Value]) -> Value {
-    let items: Vec<Value> = objects
-        .iter()
-        .map(|object| {
-            let mut object = object.clone();
-            object["metadata"]["namespace"] = json!(namespace);
-            object
-        })
-        .collect();
-    json!({ "apiVersion": "v1", "kind": "List", "items": items })
-}
-
 pub(crate) fn items(list: Option<Value>) -> Vec<Value> {
     let items = list.and_then(|list| list["items"].as_array().cloned());
     items.unwrap_or_default()
-}
-
-/// An object in the core API that has no more than a name.
-pub(crate) fn named(kind: &str, name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name } })
 }
 
 /// What a failed wait shows of an object.
@@ -257,65 +225,29 @@ pub(crate) fn outline(object: &Value) -> String {
     )
 }
 
-fn ours(kind: &str, name: &str, spec: Value) -> Value {
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": kind,
-        "metadata": { "name": name },
-        "spec": spec,
-    })
-}
-
 pub(crate) fn target(name: &str, cluster: &Cluster) -> Value {
-    ours(
-        "EtcdTarget",
-        name,
-        json!({ "endpoints": cluster.endpoints() }),
-    )
+    objects::target(name, &cluster.endpoints())
 }
 
 /// A target where nobody answers.
 pub(crate) fn nowhere(name: &str) -> Value {
-    ours(
-        "EtcdTarget",
-        name,
-        json!({ "endpoints": ["http://127.0.0.1:9"] }),
-    )
+    objects::target(name, &["http://127.0.0.1:9".to_owned()])
 }
 
 /// A target by the label `app`.
 pub(crate) fn target_by_pods(name: &str, app: &str) -> Value {
     let selector = json!({ "matchLabels": { "app": app } });
-    ours("EtcdTarget", name, json!({ "podSelector": selector }))
+    objects::object("EtcdTarget", name, &json!({ "podSelector": selector }))
 }
 
 /// A policy that always fires, quick, with a long cooldown. `spec` adds and replaces fields.
 pub(crate) fn policy(name: &str, target: &str, spec: Value) -> Value {
-    let whole = json!({
-        "clusterRef": { "name": target },
-        "signal": { "probe": { "rule": { "all": true } } },
-        "interval": "1s",
-        "cooldown": "1h",
-        "runTemplate": { "rule": { "all": true }, "allowSingleMember": true },
-    });
-    ours("EtcdDefragPolicy", name, extended(whole, spec))
+    objects::policy(name, target, &spec)
 }
 
 /// A run by hand of everything that there is.
 pub(crate) fn run(name: &str, target: &str, spec: Value) -> Value {
-    let whole = json!({
-        "clusterRef": { "name": target },
-        "rule": { "all": true },
-        "allowSingleMember": true,
-    });
-    ours("EtcdDefrag", name, extended(whole, spec))
-}
-
-fn extended(mut whole: Value, spec: Value) -> Value {
-    if let (Some(whole), Value::Object(spec)) = (whole.as_object_mut(), spec) {
-        whole.extend(spec);
-    }
-    whole
+    objects::run(name, target, &spec)
 }
 
 /// A moment in an object.

@@ -2,12 +2,10 @@
 
 use std::fs;
 
-use defragd_harness::{Error, Etcd, Kube};
+use defragd_harness::{Error, Etcd, Kube, KubeApi};
 use serde_json::json;
 
-use crate::support::{
-    Case, checkout, controller, install_crds, list, named, policy, rests, run, target,
-};
+use crate::support::{Case, checkout, controller, list, named, policy, rests, run, target};
 
 /// They are stored under the definitions of the time, with a status of the time, and are used under
 /// those of today as they are.
@@ -15,7 +13,8 @@ use crate::support::{
 async fn old_objects_are_used() -> Result<(), Error> {
     let api = Kube::default().start().await?;
     let read = |path: &str| fs::read_to_string(checkout(path)).expect("it is there");
-    install_crds(&api, &read("tests/fixtures/crds-before-kubernetes.yaml")).await?;
+    api.install_crds(&read("tests/fixtures/crds-before-kubernetes.yaml"))
+        .await?;
     api.apply(&named("Namespace", "defragd-system").to_string())
         .await?;
     let cluster = Etcd::default().members(1).start().await?;
@@ -31,9 +30,8 @@ async fn old_objects_are_used() -> Result<(), Error> {
     api.apply(&named("Namespace", namespace).to_string())
         .await?;
     api.apply(&list(namespace, &objects).to_string()).await?;
-    let path = |kind: &str, name: &str| {
-        format!("/apis/defragd.dev/v1alpha1/namespaces/{namespace}/{kind}/{name}")
-    };
+    let path =
+        |kind: &str, name: &str| format!("{}/{name}", KubeApi::defragd_path(namespace, kind));
     let ended = json!({
         "phase": "Failed",
         "reason": "Deferred",
@@ -56,7 +54,7 @@ async fn old_objects_are_used() -> Result<(), Error> {
         specs.push(object["spec"].clone());
     }
 
-    install_crds(&api, &read("docs/reference/crds.yaml")).await?;
+    api.install_crds(&read("docs/reference/crds.yaml")).await?;
     let defragd = controller(&api).start().await?;
     let case = Case {
         api: &api,

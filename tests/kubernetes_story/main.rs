@@ -9,3 +9,4 @@ mod secrets;
 mod story;
 mod support;
 mod tables;
+mod waiting;

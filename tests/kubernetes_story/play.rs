@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use defragd::core::name;
-use defragd_harness::{Error, KubeApi, eventually};
+use defragd_harness::{Error, KubeApi, eventually, objects};
 use serde_json::{Value, json};
 
 use crate::support::WAIT;
@@ -102,12 +102,7 @@ impl Play<'_> {
     }
 
     async fn create(&self, kind: &str, name: &str, spec: Value) -> Result<Value, Error> {
-        let object = json!({
-            "apiVersion": "defragd.dev/v1alpha1",
-            "kind": kind,
-            "metadata": { "name": name },
-            "spec": spec,
-        });
+        let object = objects::object(kind, name, &spec);
         let list = KubeApi::defragd_path(self.namespace, plural(kind));
         self.api.create(&list, &object).await
     }
@@ -128,7 +123,7 @@ impl Play<'_> {
         let elsewhere = json!({ "clusterRef": { "name": "nowhere" } });
         self.create("EtcdDefrag", &name, elsewhere).await?;
         let patch = json!({ "spec": { "trigger": "now" } });
-        self.api.merge(&path, &patch).await?;
+        self.api.patch(&path, &patch).await?;
         self.until(&path, |policy| {
             policy["status"]["clusters"][0]["decision"]["reason"] == "NameConflict"
         })
@@ -146,11 +141,11 @@ impl Play<'_> {
                 Value::Null
             };
             let patch = json!({ "spec": { "memberCount": voters } });
-            self.api.merge(&path, &patch).await?;
+            self.api.patch(&path, &patch).await?;
             for write in 0..BURST {
                 let note = format!("{round}.{write}");
                 let patch = json!({ "metadata": { "annotations": { "test": note } } });
-                self.api.merge(&path, &patch).await?;
+                self.api.patch(&path, &patch).await?;
             }
         }
         Ok(())
@@ -174,7 +169,7 @@ impl Play<'_> {
         } });
         for _ in 0..2 {
             for (patch, fallen) in [(&silent, "True"), (&answers, "False")] {
-                self.api.merge(&path, patch).await?;
+                self.api.patch(&path, patch).await?;
                 self.until(&path, |policy| {
                     let conditions = policy["status"]["conditions"].as_array();
                     let mut conditions = conditions.into_iter().flatten();

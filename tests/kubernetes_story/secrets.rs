@@ -44,7 +44,9 @@ impl World {
             client.user_grant_role(USER, "root").await
         };
         added.await.expect("root may add a user");
-        let release = install(&api, &json!({ "extraArgs": ["--log-level=debug"] })).await?;
+        // The requests themselves are otherwise left out, with the answers that cannot be read.
+        let level = "--log-level=debug,kube_client::client::builder=debug";
+        let release = install(&api, &json!({ "extraArgs": [level] })).await?;
         api.kubectl(&["create", "namespace", OTHER]).await?;
         let defragd = start(&api, &release, "defragd-0").await?;
         Ok(Self {

@@ -61,7 +61,7 @@ impl World {
         );
         fragmented.and(started)?;
         let mut pods = Vec::new();
-        for pod in pods_of(&api, &release).await? {
+        for pod in release.pods(&api).await? {
             pods.push(start(&api, &release, &pod).await?);
         }
         Ok(Self {
@@ -94,16 +94,6 @@ impl World {
         });
         Ok(requests)
     }
-}
-
-/// The pods that the Deployment has, by name.
-async fn pods_of(api: &KubeApi, release: &Release) -> Result<Vec<String>, Error> {
-    let path = format!("/api/v1/namespaces/{}/pods", release.namespace());
-    let has_two = |pods: &Value| pods["items"].as_array().is_some_and(|pods| pods.len() == 2);
-    let pods = api.wait_for(&path, has_two).await?;
-    let names = pods["items"].as_array().into_iter().flatten();
-    let names = names.filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned()));
-    Ok(names.collect())
 }
 
 #[tokio::test]
@@ -151,7 +141,7 @@ async fn one_of_the_pods_leads(world: &World) -> Result<(), Error> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/defragd/leases/defragd";
     let is_held = |lease: &Value| lease["spec"]["holderIdentity"].is_string();
     let lease = world.api.wait_for(path, is_held).await?;
-    let pods = pods_of(&world.api, &world.release).await?;
+    let pods = world.release.pods(&world.api).await?;
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
     assert!(
         holder.starts_with(&format!("{}_", pods[0])),
@@ -269,13 +259,22 @@ async fn kubectl_tells_the_story(world: &World, status: &Status, run: &str) -> R
         (&message, "(the value in words)"),
         (&value, "(value)"),
     ];
-    for empty in volatile.iter().filter(|(seen, _)| seen.is_empty()) {
-        panic!("no {} in {}", empty.1, status.outline());
+    if let Some((_, what)) = volatile.iter().find(|(seen, _)| seen.is_empty()) {
+        panic!("no {what} in {}", status.outline());
     }
-    let narrow = kubectl(&world.api, &["get", "defragd"]).await?;
-    insta::assert_snapshot!("kubectl_get_defragd", golden(&narrow, &volatile));
-    let wide = kubectl(&world.api, &["get", "defragd", "--output=wide"]).await?;
-    insta::assert_snapshot!("kubectl_get_defragd_wide", golden(&wide, &volatile));
+    for (snapshot, words) in [
+        ("kubectl_get_defragd", &["defragd"][..]),
+        ("kubectl_get_defragd_wide", &["defragd", "--output=wide"]),
+        ("kubectl_get_defrag_wide", &["defrag", "--output=wide"]),
+        (
+            "kubectl_get_defragpolicy_wide",
+            &["defragpolicy", "--output=wide"],
+        ),
+        ("kubectl_get_etcdtarget", &["etcdtarget"]),
+    ] {
+        let table = kubectl(&world.api, &[&["get"], words].concat()).await?;
+        insta::assert_snapshot!(snapshot, golden(&table, &volatile));
+    }
 
     let events = [
         (

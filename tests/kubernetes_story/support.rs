@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use defragd_harness::{Error, KubeApi, Release, RunningController, Status, eventually};
+use defragd_harness::{Error, KubeApi, Release, RunningController, Status, eventually, objects};
 use serde_json::{Value, json};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -83,10 +83,7 @@ pub(crate) fn run(name: &str, target: &str) -> Value {
 }
 
 pub(crate) fn object(kind: &str, name: &str, spec: Value) -> Value {
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": kind,
-        "metadata": { "name": name, "namespace": TEAM },
-        "spec": spec,
-    })
+    let mut object = objects::object(kind, name, &spec);
+    object["metadata"]["namespace"] = json!(TEAM);
+    object
 }

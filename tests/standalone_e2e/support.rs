@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use defragd_harness::objects;
+pub(crate) use defragd_harness::objects::target;
 use defragd_harness::{
     Cluster, Defragd, Error, Etcd, Prometheus, PrometheusServer, Status, eventually,
 };
@@ -123,51 +125,15 @@ pub(crate) async fn until(
     .await?
 }
 
-pub(crate) fn target(name: &str, endpoints: &[String]) -> Value {
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": "EtcdTarget",
-        "metadata": { "name": name },
-        "spec": { "endpoints": endpoints },
-    })
-}
-
 /// A policy for the target `demo`: quick, with a long cooldown. `spec` adds and replaces fields.
 pub(crate) fn policy(name: &str, spec: Value) -> Value {
-    let mut whole = json!({
-        "clusterRef": { "name": "demo" },
-        "signal": firing(),
-        "interval": "1s",
-        "cooldown": "1h",
-        "runTemplate": { "rule": { "all": true }, "allowSingleMember": true },
-    });
-    if let (Some(whole), Some(spec)) = (whole.as_object_mut(), spec.as_object()) {
-        whole.extend(spec.clone());
-    }
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": "EtcdDefragPolicy",
-        "metadata": { "name": name },
-        "spec": whole,
-    })
+    let spec = objects::extended(json!({ "signal": firing() }), &spec);
+    objects::policy(name, "demo", &spec)
 }
 
 /// A hand-written run on this target.
 pub(crate) fn run(name: &str, target: &str, spec: Value) -> Value {
-    let mut whole = json!({
-        "clusterRef": { "name": target },
-        "rule": { "all": true },
-        "allowSingleMember": true,
-    });
-    if let (Some(whole), Some(spec)) = (whole.as_object_mut(), spec.as_object()) {
-        whole.extend(spec.clone());
-    }
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": "EtcdDefrag",
-        "metadata": { "name": name },
-        "spec": whole,
-    })
+    objects::run(name, target, &spec)
 }
 
 /// A signal that fires for ever, whatever the cluster is like.

@@ -1,7 +1,6 @@
 //! A real `defragd controller`.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -10,8 +9,8 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::daemon::Daemon;
-use crate::process::{scratch, tail, while_ports_are_taken};
-use crate::{Error, tls};
+use crate::process::{scratch, tail, while_ports_are_taken, whole};
+use crate::{Error, pages, tls};
 
 /// How long it may take to be ready, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(30);
@@ -200,11 +199,7 @@ impl RunningController {
     /// When it does not answer, or not with success.
     pub async fn page(&self, path: &str) -> Result<String, Error> {
         let url = format!("{}{path}", self.url());
-        let answer = async {
-            let answer = self.http.get(&url).send().await?.error_for_status()?;
-            answer.text().await
-        };
-        answer.await.map_err(|e| Error::http(&url, &e))
+        pages::get(&self.http, &url).await
     }
 
     /// All of its metrics.
@@ -220,13 +215,7 @@ impl RunningController {
     /// # Errors
     /// When it does not answer.
     pub async fn metric(&self, name: &str) -> Result<Option<f64>, Error> {
-        let page = self.metrics().await?;
-        let value = page
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        // An exemplar may follow.
-        let value = value.and_then(|rest| rest.split(' ').next());
-        Ok(value.and_then(|value| value.parse().ok()))
+        Ok(pages::number(&self.metrics().await?, name))
     }
 
     /// Everything it printed, over all its starts.
@@ -238,10 +227,7 @@ impl RunningController {
     /// What is in the log so far.
     #[must_use]
     pub fn logged(&self) -> String {
-        fs::read(self.log()).map_or_else(
-            |error| format!("(no log: {error})"),
-            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
-        )
+        whole(self.log())
     }
 
     /// The end of the log.

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::ports::Port;
-use crate::process::{Process, scratch, tail, while_ports_are_taken};
-use crate::{Error, Status, eventually};
+use crate::process::{Process, scratch, tail, while_ports_are_taken, whole};
+use crate::{Error, Status, eventually, pages, tls};
 
 /// How long it may take to be ready, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ impl Defragd {
             binary: binary.into(),
             process: Mutex::default(),
             port: Mutex::new(Port::reserve()?),
-            http: crate::tls::http_client(None)?,
+            http: tls::http_client(None)?,
             scratch: scratch("standalone")?,
         };
         let objects = defragd.objects();
@@ -78,10 +78,7 @@ impl Defragd {
     /// What is in the log so far.
     #[must_use]
     pub fn logged(&self) -> String {
-        fs::read(self.log()).map_or_else(
-            |error| format!("(no log: {error})"),
-            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
-        )
+        whole(&self.log())
     }
 
     /// The end of the log.
@@ -214,11 +211,7 @@ impl Defragd {
     /// When it does not answer, or not with success.
     pub async fn page(&self, path: &str) -> Result<String, Error> {
         let url = format!("http://{}{path}", self.address());
-        let answer = async {
-            let answer = self.http.get(&url).send().await?.error_for_status()?;
-            answer.text().await
-        };
-        answer.await.map_err(|e| Error::http(&url, &e))
+        pages::get(&self.http, &url).await
     }
 
     /// What `defragd status` knows, beside the running process or without it.

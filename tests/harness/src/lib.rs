@@ -43,6 +43,8 @@ pub mod defragd;
 mod error;
 pub mod etcd;
 pub mod kube;
+pub mod objects;
+mod pages;
 mod ports;
 pub mod process;
 pub mod prometheus;

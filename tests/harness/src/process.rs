@@ -250,6 +250,14 @@ pub(crate) async fn while_ports_are_taken<T>(
     start().await
 }
 
+/// All of a log.
+pub(crate) fn whole(log: &Path) -> String {
+    fs::read(log).map_or_else(
+        |error| format!("(no log: {error})"),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
+}
+
 /// The last lines of a log.
 pub(crate) fn tail(log: &Path) -> String {
     match fs::read(log) {

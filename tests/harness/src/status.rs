@@ -51,6 +51,7 @@ impl Status {
         let found = conditions.iter().find(|c| c["type"] == condition)?;
         Some((found["status"].as_str()?, found["reason"].as_str()?))
     }
+
     /// The most telling of it in one line, for a wait that failed.
     #[must_use]
     pub fn outline(&self) -> String {

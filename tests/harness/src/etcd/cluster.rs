@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::member::Access;
 use super::{Member, MemberStatus, Sizes};
 use crate::process::tail;
-use crate::{Error, EtcdVersion, Pki, TcpProxy, eventually, tls};
+use crate::{Error, EtcdVersion, Pki, TcpProxy, eventually, pages, tls};
 
 /// How long a change of leadership or a restart may take on a busy machine.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -337,22 +337,8 @@ impl Cluster {
     /// When the page cannot be got.
     pub async fn metric(&self, i: usize, name: &str) -> Result<Option<f64>, Error> {
         let url = format!("{}/metrics", self.members[i].metrics_url());
-        let answer = async {
-            tls::http_client(self.pki())?
-                .get(&url)
-                .send()
-                .await
-                .and_then(reqwest::Response::error_for_status)
-                .map_err(|e| Error::http(&url, &e))?
-                .text()
-                .await
-                .map_err(|e| Error::http(&url, &e))
-        };
-        let page = answer.await?;
-        let value = page
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(value.and_then(|value| value.parse().ok()))
+        let page = pages::get(&tls::http_client(self.pki())?, &url).await?;
+        Ok(pages::number(&page, name))
     }
 
     /// How many defragmentations each member has finished since it started, by its own count. A

@@ -249,20 +249,6 @@ impl KubeApi {
         answer.success()?.json().map(Some)
     }
 
-    /// Changes an object at this path by a JSON merge patch, as the administrator, and returns it.
-    ///
-    /// # Errors
-    /// When the API server does not answer, or refuses.
-    pub async fn patch(&self, path: &str, patch: &Value) -> Result<Value, Error> {
-        let url = format!("{}{path}", self.url());
-        let request = self
-            .http
-            .patch(&url)
-            .header("content-type", "application/merge-patch+json")
-            .body(patch.to_string());
-        self.ask(&url, request).await?.success()?.json()
-    }
-
     /// Asks for an object again and again until it is as wanted, and returns it.
     ///
     /// # Errors
@@ -316,9 +302,7 @@ impl KubeApi {
         let request = self.http.request(method, &url);
         let request = request.header("content-type", content_type);
         let answer = self.ask(&url, request.body(body.to_string())).await?;
-        let answer = answer.success()?;
-        let object = serde_json::from_str(&answer.body);
-        object.map_err(|e| answer.error(&format!("no JSON: {e}")))
+        answer.success()?.json()
     }
 
     async fn ask(&self, url: &str, request: reqwest::RequestBuilder) -> Result<Answer, Error> {

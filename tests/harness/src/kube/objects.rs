@@ -16,6 +16,23 @@ impl KubeApi {
         format!("/apis/defragd.dev/v1alpha1/namespaces/{namespace}/{kind}")
     }
 
+    /// Applies these definitions of defragd's kinds and waits until the API server serves them.
+    ///
+    /// # Errors
+    /// With what the API server has against them, or when it does not serve them within a minute.
+    pub async fn install_crds(&self, definitions: &str) -> Result<(), Error> {
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        self.kubectl_with_input(&apply, definitions).await?;
+        let established = ["wait", "crd", "--all", "--for=condition=Established"];
+        let args = [&established[..], &["--timeout=60s"]].concat();
+        self.kubectl(&args).await?;
+        for kind in KINDS {
+            let path = format!("/apis/defragd.dev/v1alpha1/{kind}");
+            self.wait_for(&path, |_| true).await?;
+        }
+        Ok(())
+    }
+
     /// defragd's objects in this namespace, as `defragd status` gives those of standalone.
     ///
     /// # Errors
@@ -63,11 +80,11 @@ impl KubeApi {
             .await
     }
 
-    /// Merges this into the object at this path, as the administrator.
+    /// Merges this into the object at this path, as the administrator, and returns the object.
     ///
     /// # Errors
     /// With what the API server has against it.
-    pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, Error> {
+    pub async fn patch(&self, path: &str, patch: &Value) -> Result<Value, Error> {
         self.send(Method::PATCH, path, "application/merge-patch+json", patch)
             .await
     }

@@ -52,6 +52,30 @@ impl Release {
         &self.namespace
     }
 
+    /// The names of the release's pods, once the controller manager has made as many as the
+    /// Deployment wants.
+    ///
+    /// # Errors
+    /// When there is no Deployment, or that takes more than a minute.
+    pub async fn pods(&self, api: &KubeApi) -> Result<Vec<String>, Error> {
+        let Self { name, namespace } = self;
+        let deployment = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
+        let deployment = api.get(&deployment).await?.unwrap_or_default();
+        let wanted = deployment["spec"]["replicas"].as_u64();
+        let pods = format!(
+            "/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io/instance={name}"
+        );
+        let pods = api
+            .wait_for(&pods, |pods| {
+                let pods = pods["items"].as_array();
+                pods.map(|pods| pods.len() as u64) == wanted
+            })
+            .await?;
+        let pods = pods["items"].as_array().into_iter().flatten();
+        let names = pods.filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned()));
+        Ok(names.collect())
+    }
+
     /// `helm uninstall`.
     ///
     /// # Errors

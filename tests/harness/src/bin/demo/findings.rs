@@ -6,6 +6,7 @@ use defragd_harness::{Cluster, Status};
 use serde_json::Value;
 
 use crate::Failure;
+use crate::host::Answer;
 use crate::screen::{Screen, mib};
 use crate::stage::{HOLD, POLICY};
 
@@ -29,6 +30,7 @@ pub(crate) struct Findings {
     counts: Vec<f64>,
     cooling: String,
     held_back_since: Option<Instant>,
+    answers: Vec<Answer>,
 }
 
 impl Findings {
@@ -76,6 +78,11 @@ impl Findings {
         }
     }
 
+    /// What a person was told in the end.
+    pub(crate) fn note_answers(&mut self, answers: Vec<Answer>) {
+        self.answers = answers;
+    }
+
     pub(crate) fn held_back(&self) -> bool {
         self.held_back_since
             .is_some_and(|since| since.elapsed() >= HELD)
@@ -83,6 +90,11 @@ impl Findings {
 
     fn run(&self) -> &Value {
         self.runs.first().unwrap_or(&Value::Null)
+    }
+
+    /// The name of the run; empty when there was none.
+    pub(crate) fn run_name(&self) -> &str {
+        self.run()["metadata"]["name"].as_str().unwrap_or_default()
     }
 
     /// The members of the run in the order of their turns.
@@ -182,12 +194,22 @@ impl Findings {
                 self.held_back(),
                 "the cooldown holding a firing signal back".to_owned(),
             ),
+            (
+                !self.answers.is_empty(),
+                "the answers to what a person asks in the end".to_owned(),
+            ),
         ];
-        checks
-            .into_iter()
-            .filter(|(seen, _)| !seen)
-            .map(|(_, what)| what)
-            .collect()
+        let missing = checks.into_iter().filter(|(seen, _)| !seen);
+        let lacking = self.answers.iter().flat_map(|answer| {
+            let lacking = answer.lacking();
+            lacking.map(|words| {
+                format!(
+                    "{words:?} in what `{}` says:\n{}",
+                    answer.command, answer.text
+                )
+            })
+        });
+        missing.map(|(_, what)| what).chain(lacking).collect()
     }
 
     pub(crate) fn summary(&self, screen: &mut Screen) {
@@ -197,7 +219,7 @@ impl Findings {
         if let Some(after) = self.created_after {
             screen.say(&format!(
                 "run         {} was created {:.1} s after that",
-                text(&self.run()["metadata"]["name"]),
+                self.run_name(),
                 after.as_secs_f64()
             ));
         }
@@ -231,6 +253,10 @@ impl Findings {
             "no 2nd run  the signal fires again, but CoolingDown: {}",
             self.cooling
         ));
+        for answer in &self.answers {
+            screen.title(&format!("\n$ {}", answer.command));
+            screen.say(answer.text.trim_end());
+        }
     }
 }
 

@@ -1,12 +1,16 @@
-//! `make demo`: a policy sweeps a real etcd cluster, before one's eyes.
+//! `make demo` and `make demo-kubernetes`: a policy sweeps a real etcd cluster, before one's eyes.
 //!
 //! Everything is real and on loopback: three etcd members, the Prometheus that scrapes them, the
-//! `defragd standalone` that asks Prometheus. The exit code is 0 only when all of it was seen.
+//! defragd that asks Prometheus, and for the second one the Kubernetes API server that holds its
+//! objects. The exit code is 0 only when all of it was seen.
 
 mod findings;
+mod host;
+mod kubernetes;
 mod scene;
 mod screen;
 mod stage;
+mod standalone;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,12 +18,12 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 use findings::Findings;
+use host::Host;
+use kubernetes::InKubernetes;
 use scene::Scene;
 use screen::Screen;
 use stage::Stage;
-
-/// The limit for everything after the build.
-const LIMIT: Duration = Duration::from_secs(115);
+use standalone::Standalone;
 
 /// How long after a failure an interrupt may still be on its way.
 const NOTICE: Duration = Duration::from_millis(500);
@@ -29,6 +33,18 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    match asked.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => show::<Standalone>().await,
+        ["kubernetes"] => show::<InKubernetes>().await,
+        _ => {
+            eprintln!("usage: demo [kubernetes], not with {}", asked.join(" "));
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn show<H: Host>() -> ExitCode {
     let mut screen = Screen::new();
     let begun = Instant::now();
     // Whatever wins, the other is dropped: servers and folders go with it.
@@ -36,7 +52,7 @@ async fn main() -> ExitCode {
     let mut ended = tokio::select! {
         biased;
         () = &mut interrupted => None,
-        played = tokio::time::timeout(LIMIT, play(&mut screen)) => Some(played),
+        played = tokio::time::timeout(H::LIMIT, play::<H>(&mut screen)) => Some(played),
     };
     // Ctrl-C goes to the servers too: their end may be noticed first, and is no failure then.
     if matches!(ended, Some(Ok(Err(_)))) && tokio::time::timeout(NOTICE, interrupted).await.is_ok()
@@ -63,7 +79,7 @@ async fn main() -> ExitCode {
         Some(Err(_)) => {
             screen.say(&format!(
                 "the demo failed: not everything was seen within {} s; is the machine very busy?",
-                LIMIT.as_secs()
+                H::LIMIT.as_secs()
             ));
             ExitCode::FAILURE
         }
@@ -71,20 +87,23 @@ async fn main() -> ExitCode {
 }
 
 /// The story, from nothing to the summary.
-async fn play(screen: &mut Screen) -> Result<(), Failure> {
-    screen.title("defragd: a PromQL policy sweeps a real etcd cluster");
-    let stage = Stage::build(screen).await?;
+async fn play<H: Host>(screen: &mut Screen) -> Result<(), Failure> {
+    screen.title(H::TITLE);
+    let stage = Stage::<H>::build(screen).await?;
     let mut findings = Findings::default();
     let told = act(&stage, screen, &mut findings).await;
     screen.finish();
     let missing = findings.missing();
     if let (Ok(()), []) = (&told, missing.as_slice()) {
         findings.summary(screen);
-        stage.farewell(screen).await;
+        screen.say("\nthe servers and their folders are gone when this ends; to do the same on your own cluster:");
+        H::ADVICE
+            .iter()
+            .for_each(|line| screen.say(&format!("  {line}")));
         return Ok(());
     }
     screen.say("\nthe end of defragd's log:");
-    screen.say(&stage.defragd.log_tail());
+    screen.say(&stage.host.log_tail());
     for what in &missing {
         screen.say(&format!("not seen: {what}"));
     }
@@ -95,7 +114,11 @@ async fn play(screen: &mut Screen) -> Result<(), Failure> {
     .into()))
 }
 
-async fn act(stage: &Stage, screen: &mut Screen, findings: &mut Findings) -> Result<(), Failure> {
+async fn act<H: Host>(
+    stage: &Stage<H>,
+    screen: &mut Screen,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
     let mut scene = Scene::new(stage);
     scene
         .watch(screen, findings, "a quiet signal", |f| f.quiet_before)
@@ -138,6 +161,8 @@ async fn act(stage: &Stage, screen: &mut Screen, findings: &mut Findings) -> Res
             |f| f.held_back(),
         )
         .await?;
+    let answers = stage.host.answers(findings.run_name()).await?;
+    findings.note_answers(answers);
     Ok(())
 }
 

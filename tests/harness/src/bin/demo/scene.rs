@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::findings::Findings;
+use crate::host::Host;
 use crate::screen::{Screen, mib};
 use crate::stage::{ABOVE, POLICY, QUERY, Stage};
 
@@ -18,15 +19,15 @@ const PAUSE: Duration = Duration::from_millis(150);
 /// A member does not answer while it is being defragmented; the table must not wait for it.
 const GLANCE: Duration = Duration::from_millis(100);
 
-pub(crate) struct Scene<'a> {
-    stage: &'a Stage,
+pub(crate) struct Scene<'a, H> {
+    stage: &'a Stage<H>,
     /// The last known of each member.
     members: Vec<Option<MemberStatus>>,
     said: BTreeMap<String, String>,
 }
 
-impl<'a> Scene<'a> {
-    pub(crate) fn new(stage: &'a Stage) -> Self {
+impl<'a, H: Host> Scene<'a, H> {
+    pub(crate) fn new(stage: &'a Stage<H>) -> Self {
         let members = vec![None; stage.cluster.members().len()];
         Self {
             stage,
@@ -71,10 +72,10 @@ impl<'a> Scene<'a> {
     }
 
     async fn look(&mut self, screen: &mut Screen, findings: &mut Findings) -> Result<(), Failure> {
-        self.stage.defragd.check()?;
+        self.stage.host.check()?;
         let value = self.stage.prometheus.query(QUERY).await;
         let value = value.ok().and_then(|samples| Some(samples.first()?.value));
-        let status = self.stage.defragd.status().await?;
+        let status = self.stage.host.status().await?;
         for (i, member) in self.members.iter_mut().enumerate() {
             if let Ok(Ok(seen)) = tokio::time::timeout(GLANCE, self.stage.cluster.status(i)).await {
                 *member = Some(seen);
@@ -138,7 +139,10 @@ impl<'a> Scene<'a> {
             let of_run = (
                 format!("run {name}"),
                 phase.clone(),
-                format!("run       {name} is {phase}"),
+                match phase.as_str() {
+                    "" => format!("run       {name} is created"),
+                    phase => format!("run       {name} is {phase}"),
+                },
             );
             let (first, last) = match phase.as_str() {
                 "Complete" | "Failed" => (None, Some(of_run)),

@@ -40,6 +40,13 @@ impl Screen {
         self.say(&line);
     }
 
+    /// Something that is quoted, such as a file.
+    pub(crate) fn quote(&mut self, text: &str) {
+        for line in text.trim_end().lines() {
+            self.say(format!("          {line}").trim_end());
+        }
+    }
+
     /// A line that stays.
     pub(crate) fn say(&mut self, text: &str) {
         self.print(&format!("{}{text}\n{}", self.erase(), self.draw()));
