@@ -4,6 +4,7 @@
 //! here sleeps; "does not happen" is looked at after defragd has had several more occasions.
 
 mod files;
+mod fleets;
 mod metrics;
 mod policies;
 mod removals;
