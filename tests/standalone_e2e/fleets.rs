@@ -11,7 +11,11 @@ use crate::support::{MIB, defragd, is_complete, metric, until};
 
 /// A target that the policy selects.
 fn member(name: &str, cluster: &Cluster) -> Value {
-    let mut target = object("EtcdTarget", name, &json!({ "endpoints": cluster.endpoints() }));
+    let mut target = object(
+        "EtcdTarget",
+        name,
+        &json!({ "endpoints": cluster.endpoints() }),
+    );
     target["metadata"]["labels"] = json!({ "tier": "prod" });
     target
 }
@@ -46,7 +50,12 @@ fn on<'a>(status: &'a Status, cluster: &str) -> &'a Value {
 }
 
 fn states(status: &Status, names: &[&str]) -> Vec<String> {
-    let state = |name: &&str| on(status, name)["signal"]["state"].as_str().unwrap_or("-").to_owned();
+    let state = |name: &&str| {
+        on(status, name)["signal"]["state"]
+            .as_str()
+            .unwrap_or("-")
+            .to_owned()
+    };
     names.iter().map(state).collect()
 }
 
@@ -67,7 +76,11 @@ async fn each_cluster_is_judged_by_its_own_series() -> Result<(), Error> {
         "sources": [{ "name": "main", "prometheus": { "url": prometheus.url() } }]
     }))?;
     let names = ["a", "b", "c", "d"];
-    let all: Vec<Value> = names.iter().zip(&clusters).map(|(n, c)| member(n, c)).collect();
+    let all: Vec<Value> = names
+        .iter()
+        .zip(&clusters)
+        .map(|(n, c)| member(n, c))
+        .collect();
     let write = |targets: &[Value], spec: Value| {
         let documents = targets.iter().cloned().chain([fleet(spec)]);
         let documents: Vec<String> = documents.map(|document| document.to_string()).collect();
@@ -76,7 +89,10 @@ async fn each_cluster_is_judged_by_its_own_series() -> Result<(), Error> {
     write(&all, json!({}))?;
     defragd.start().await?;
     let quiet = ["NotFiring", "NotFiring", "NotFiring", "NoData"];
-    until(&defragd, "the first evaluations", |s| states(s, &names) == quiet).await?;
+    until(&defragd, "the first evaluations", |s| {
+        states(s, &names) == quiet
+    })
+    .await?;
 
     clusters[0].fragment(64 * MIB, 2 * MIB).await?;
     let done = until(&defragd, "the run on a", |s| {
@@ -86,11 +102,22 @@ async fn each_cluster_is_judged_by_its_own_series() -> Result<(), Error> {
     assert_eq!(done.runs().len(), 1, "{done:#?}");
     assert_eq!(done.runs()[0]["spec"]["clusterRef"]["name"], "a");
     for (place, count) in [1.0, 0.0, 0.0, 0.0].into_iter().enumerate() {
-        assert_eq!(clusters[place].defragmentations().await?, [count], "{place}");
+        assert_eq!(
+            clusters[place].defragmentations().await?,
+            [count],
+            "{place}"
+        );
     }
-    let quiet_again = until(&defragd, "a to be quiet again", |s| states(s, &names) == quiet).await?;
+    let quiet_again = until(&defragd, "a to be quiet again", |s| {
+        states(s, &names) == quiet
+    })
+    .await?;
     let policy = &quiet_again.item("EtcdDefragPolicy", "fleet")["status"];
-    assert_eq!(policy["unmatchedSeries"]["listed"], json!(["stranger"]), "{policy:#}");
+    assert_eq!(
+        policy["unmatchedSeries"]["listed"],
+        json!(["stranger"]),
+        "{policy:#}"
+    );
     assert_eq!(policy["unmatchedSeries"]["series"], 1);
     assert_eq!(policy["summary"]["cluster"], "4 clusters");
     assert_eq!(policy["summary"]["signal"], "1 NoData, 3 NotFiring");
@@ -103,8 +130,14 @@ async fn each_cluster_is_judged_by_its_own_series() -> Result<(), Error> {
     let count = |name: &str| metric(&page, name).unwrap_or(0.0);
     let asked = count("defragd_source_requests_total{source=\"main\",code=\"200\"}");
     let shared = count("defragd_source_shared_answers_total{source=\"main\"}");
-    assert!(shared > 2.0 * asked, "{asked} requests, {shared} shared answers");
-    assert_eq!(count("defragd_policy_clusters{namespace=\"default\",name=\"fleet\"}"), 4.0);
+    assert!(
+        shared > 2.0 * asked,
+        "{asked} requests, {shared} shared answers"
+    );
+    assert_eq!(
+        count("defragd_policy_clusters{namespace=\"default\",name=\"fleet\"}"),
+        4.0
+    );
     let unmatched = "defragd_policy_unmatched_series{namespace=\"default\",name=\"fleet\"}";
     assert_eq!(count(unmatched), 1.0);
 
@@ -124,7 +157,11 @@ async fn each_cluster_is_judged_by_its_own_series() -> Result<(), Error> {
     write(&all, json!({}))?;
     let back = until(&defragd, "all four again", |s| states(s, &names) == quiet).await?;
     assert_eq!(on(&back, "a")["absentSince"], Value::Null);
-    assert_eq!(on(&back, "a")["lastRun"], on(&done, "a")["lastRun"], "its cooldown still counts");
+    assert_eq!(
+        on(&back, "a")["lastRun"],
+        on(&done, "a")["lastRun"],
+        "its cooldown still counts"
+    );
 
     // A changed trigger makes one run on each, but for the limit.
     write(&all, json!({ "trigger": "now", "maxConcurrentRuns": 4 }))?;
@@ -133,7 +170,11 @@ async fn each_cluster_is_judged_by_its_own_series() -> Result<(), Error> {
     })
     .await?;
     for (place, count) in [2.0, 1.0, 1.0, 1.0].into_iter().enumerate() {
-        assert_eq!(clusters[place].defragmentations().await?, [count], "{place}");
+        assert_eq!(
+            clusters[place].defragmentations().await?,
+            [count],
+            "{place}"
+        );
     }
     Ok(())
 }
@@ -145,7 +186,10 @@ async fn an_empty_answer_is_looked_behind_for_each_cluster() -> Result<(), Error
     let clusters = try_join_all((0..2).map(|_| Etcd::default().members(1).start())).await?;
     let address = clusters[0].member(0).address().to_string();
     let often = Duration::from_millis(500);
-    let prometheus = Prometheus::default().scrape("a", [address], often).start().await?;
+    let prometheus = Prometheus::default()
+        .scrape("a", [address], often)
+        .start()
+        .await?;
     let defragd = defragd()?;
     defragd.configure(&json!({
         "sources": [{ "name": "main", "prometheus": { "url": prometheus.url() } }]
@@ -155,7 +199,11 @@ async fn an_empty_answer_is_looked_behind_for_each_cluster() -> Result<(), Error
         "query": "etcd_mvcc_db_total_size_in_bytes > 1e12",
         "clusterLabel": "job",
     } } });
-    let documents = [member("a", &clusters[0]), member("b", &clusters[1]), fleet(spec)];
+    let documents = [
+        member("a", &clusters[0]),
+        member("b", &clusters[1]),
+        fleet(spec),
+    ];
     let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
     defragd.put("objects.yaml", &documents.join("\n---\n"))?;
     defragd.start().await?;

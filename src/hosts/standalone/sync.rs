@@ -18,8 +18,8 @@ use super::stored::{
 use crate::api::document::Object;
 use crate::api::policy::EtcdDefragPolicySpec;
 use crate::api::target::EtcdTargetSpec;
-use crate::engine::{ClusterKey, FleetView, ObjectKey, RunView, now};
-use crate::hosts::fleet::{self, Selecting};
+use crate::engine::{ClusterKey, ObjectKey, RunView, now};
+use crate::hosts::fleet;
 
 /// How long a document must be missing before that counts. Editors and tools
 /// take a file away and put it back.
@@ -376,43 +376,6 @@ impl StandaloneHost {
             && let Some(entry) = inner.policies.get(key)
         {
             self.present_policy(&inner, entry, None);
-        }
-    }
-
-    /// The policy with the targets that match now.
-    fn fleet_of(&self, inner: &Inner, entry: &Entry<StoredPolicy>) -> FleetView {
-        let key = entry.stored.key();
-        let targets = inner.targets.iter();
-        let candidates = targets
-            .filter(|(target, entry)| entry.shown && target.namespace == key.namespace)
-            .map(|(target, entry)| {
-                let labels = entry.stored.metadata.labels.clone();
-                (
-                    ClusterKey::target(target.clone()),
-                    labels.unwrap_or_default(),
-                )
-            })
-            .collect();
-        let policy = Selecting {
-            key: &key,
-            uid: entry.stored.metadata.uid.as_deref().unwrap_or_default(),
-            generation: entry.stored.generation(),
-            spec: &checked::policy_spec(&entry.stored, entry.blocked.as_deref()),
-        };
-        fleet::resolve(policy, &candidates, Vec::new())
-    }
-
-    /// Targets may have come, gone or got other labels.
-    fn refresh_fleets(&self) {
-        let inner = self.inner();
-        for entry in inner.policies.values() {
-            if !entry.shown || !checked::selects(&entry.stored) {
-                continue;
-            }
-            let now = self.fleet_of(&inner, entry);
-            if self.views.fleet(&now.key).as_deref() != Some(&now) {
-                fleet::show(&self.views, now, &entry.stored.status);
-            }
         }
     }
 

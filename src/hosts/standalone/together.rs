@@ -1,15 +1,52 @@
-//! Reports of policies: what several clusters of one policy have to say at the same
-//! time is stored in one write.
+//! Policies that select their targets, and reports of policies: what several clusters
+//! of one policy have to say at the same time is stored in one write.
 
 use std::sync::Arc;
 
 use super::checked;
-use super::host::{StandaloneHost, blocked, not_stored};
+use super::host::{Entry, Inner, StandaloneHost, blocked, not_stored};
 use super::stored::{Kind, StoredPolicy};
-use crate::engine::{HostError, ObjectKey, PolicyOn, PolicyReport, now};
-use crate::hosts::fleet::{self, Item};
+use crate::engine::{ClusterKey, FleetView, HostError, ObjectKey, PolicyOn, PolicyReport, now};
+use crate::hosts::fleet::{self, Item, Selecting};
 
 impl StandaloneHost {
+    /// The policy with the targets that match now.
+    pub(super) fn fleet_of(&self, inner: &Inner, entry: &Entry<StoredPolicy>) -> FleetView {
+        let key = entry.stored.key();
+        let targets = inner.targets.iter();
+        let candidates = targets
+            .filter(|(target, entry)| entry.shown && target.namespace == key.namespace)
+            .map(|(target, entry)| {
+                let labels = entry.stored.metadata.labels.clone();
+                (
+                    ClusterKey::target(target.clone()),
+                    labels.unwrap_or_default(),
+                )
+            })
+            .collect();
+        let policy = Selecting {
+            key: &key,
+            uid: entry.stored.metadata.uid.as_deref().unwrap_or_default(),
+            generation: entry.stored.generation(),
+            spec: &checked::policy_spec(&entry.stored, entry.blocked.as_deref()),
+        };
+        fleet::resolve(policy, &candidates, Vec::new())
+    }
+
+    /// Targets may have come, gone or got other labels.
+    pub(super) fn refresh_fleets(&self) {
+        let inner = self.inner();
+        for entry in inner.policies.values() {
+            if !entry.shown || !checked::selects(&entry.stored) {
+                continue;
+            }
+            let now = self.fleet_of(&inner, entry);
+            if self.views.fleet(&now.key).as_deref() != Some(&now) {
+                fleet::show(&self.views, now, &entry.stored.status);
+            }
+        }
+    }
+
     /// Stores the item, and what others have brought meanwhile.
     pub(super) async fn record_together(
         &self,
