@@ -161,7 +161,7 @@ impl Place<'_> {
         let running = running(host, &self.on.policy)
             .map_err(|error| Note::new(Reason::RunsUnreadable, error.to_string()))?;
         let free = (limit.get() as usize).saturating_sub(running);
-        if free > 0 && self.ahead(host, since).len() < free {
+        if free > 0 && self.ahead(host, since, free) < free {
             return Ok(());
         }
         // Nothing in it changes while it waits: it would be written each time.
@@ -174,9 +174,9 @@ impl Place<'_> {
         ))
     }
 
-    /// Who has waited for longer: those in the queue, and those that were said to wait
-    /// and have not been looked at since the start.
-    fn ahead<H: Host>(&self, host: &H, since: Timestamp) -> BTreeSet<ClusterKey> {
+    /// How many have waited for longer, as far as that matters: those in the queue, and
+    /// those that were said to wait and have not been looked at since the start.
+    fn ahead<H: Host>(&self, host: &H, since: Timestamp, enough: usize) -> usize {
         let own = (since, self.on.cluster.clone());
         let mut ahead: BTreeSet<ClusterKey> = {
             let queues = self.queues.locked();
@@ -188,8 +188,11 @@ impl Place<'_> {
                 .map(|(cluster, _)| cluster.clone())
                 .collect()
         };
+        if ahead.len() >= enough {
+            return ahead.len();
+        }
         let Some(fleet) = host.fleet(&self.on.policy) else {
-            return ahead;
+            return ahead.len();
         };
         for member in &fleet.members {
             let on = PolicyOn {
@@ -209,7 +212,7 @@ impl Place<'_> {
                 ahead.insert(on.cluster);
             }
         }
-        ahead
+        ahead.len()
     }
 }
 

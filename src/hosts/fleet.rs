@@ -91,6 +91,16 @@ pub(super) fn own_series(
     })
 }
 
+/// True when the report says what is remembered, so that nobody has to look at what is
+/// stored of all the other clusters.
+pub(super) fn is_no_news(views: &Views, on: &PolicyOn, report: &PolicyReport) -> bool {
+    views.fleet(&on.policy).is_some()
+        && views.policy(on).is_some_and(|view| {
+            (&view.uid, view.generation) == (&report.uid, report.generation)
+                && view.state == report.state
+        })
+}
+
 /// Something to be stored of one policy.
 #[derive(Clone, Debug)]
 pub(super) enum Item {

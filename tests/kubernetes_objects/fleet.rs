@@ -71,7 +71,7 @@ fn fleet() -> Value {
             "interval": "2s",
             "cooldown": "1h",
             // It holds the one run that may go on, so that all others wait.
-            "runTemplate": { "rule": { "all": true }, "suspend": true },
+            "runTemplate": { "rule": { "all": true }, "suspend": true, "allowSingleMember": true },
         },
     })
 }

@@ -30,7 +30,7 @@ use crate::engine::{
     About, Created, Event, FleetReport, FleetView, Host, HostError, NewRun, PolicyOn, PolicyReport,
     PolicyView, RunView, TargetReport, TargetView, now,
 };
-use crate::hosts::fleet::{Batches, Item};
+use crate::hosts::fleet::{self, Batches, Item};
 use crate::hosts::report;
 use crate::hosts::views::Views;
 
@@ -337,6 +337,9 @@ impl Host for KubernetesHost {
     }
 
     async fn record_policy(&self, key: &PolicyOn, report: &PolicyReport) -> Result<(), HostError> {
+        if fleet::is_no_news(&self.views, key, report) {
+            return Ok(());
+        }
         let item = Item::On(key.clone(), report.clone());
         self.record_together(&key.policy, item).await
     }

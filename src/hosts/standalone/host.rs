@@ -23,7 +23,7 @@ use crate::engine::{
     About, ClusterKey, Created, Event, FleetReport, FleetView, Host, HostError, NewRun, ObjectKey,
     PolicyOn, PolicyReport, PolicyView, RunView, TargetReport, TargetView, now,
 };
-use crate::hosts::fleet::{Batches, Item};
+use crate::hosts::fleet::{self, Batches, Item};
 use crate::hosts::report;
 use crate::hosts::views::Views;
 use crate::telemetry::Telemetry;
@@ -386,6 +386,12 @@ impl Host for StandaloneHost {
     }
 
     async fn record_policy(&self, key: &PolicyOn, report: &PolicyReport) -> Result<(), HostError> {
+        let durable = |entry: &Entry<StoredPolicy>| entry.durable && entry.blocked.is_none();
+        if self.inner().policies.get(&key.policy).is_some_and(durable)
+            && fleet::is_no_news(&self.views, key, report)
+        {
+            return Ok(());
+        }
         let item = Item::On(key.clone(), report.clone());
         self.record_together(&key.policy, item).await
     }
