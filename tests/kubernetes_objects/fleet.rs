@@ -198,9 +198,10 @@ async fn t103_a_thousand_clusters_in_one_policy() -> Result<(), Error> {
     .await?;
     let polled = defragd.metric(polls).await?.unwrap_or(0.0) - asked;
     let ticks = began.elapsed().as_secs_f64() / 2.0;
+    // One for all of them, and one for the age of samples, because a run goes on.
     assert!(
-        polled <= ticks + 2.0,
-        "{polled} requests in {ticks} ticks: one for all of them"
+        polled <= 2.0 * (ticks + 2.0),
+        "{polled} requests in {ticks} ticks"
     );
     assert_eq!(
         writes_of_policy(&api)?,
