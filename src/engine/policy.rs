@@ -182,6 +182,7 @@ async fn evaluate<H: Host>(
         Ok(policy) => policy.clone(),
         Err(errors) => {
             let note = Note::new(Reason::InvalidSpec, errors.clone());
+            place.leave();
             cannot_evaluate(shared, view, note).await?;
             return Ok(None);
         }
@@ -189,6 +190,8 @@ async fn evaluate<H: Host>(
     let connection = match connection(&*shared.base.host, &view.cluster) {
         Ok(connection) => connection,
         Err(note) => {
+            // It must not keep the others of its fleet waiting.
+            place.leave();
             cannot_evaluate(shared, view, note).await?;
             return Ok(None);
         }

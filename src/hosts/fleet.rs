@@ -104,7 +104,7 @@ pub(super) fn is_no_news(views: &Views, on: &PolicyOn, report: &PolicyReport) ->
 /// Something to be stored of one policy.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    On(PolicyOn, PolicyReport),
+    On(PolicyOn, Box<PolicyReport>),
     Fleet(FleetReport),
 }
 

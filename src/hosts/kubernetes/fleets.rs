@@ -89,7 +89,7 @@ impl KubernetesHost {
                 // Without its kind there are none.
                 Known::NotServed => {}
                 Known::NotYet => {
-                    unlisted.push(format!("{} are being listed", need.resource.as_str()))
+                    unlisted.push(format!("{} are being listed", need.resource.as_str()));
                 }
                 Known::Failed(problem) => {
                     unlisted.push(format!("{}: {problem}", need.resource.as_str()));

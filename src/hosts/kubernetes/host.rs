@@ -340,7 +340,7 @@ impl Host for KubernetesHost {
         if fleet::is_no_news(&self.views, key, report) {
             return Ok(());
         }
-        let item = Item::On(key.clone(), report.clone());
+        let item = Item::On(key.clone(), Box::new(report.clone()));
         self.record_together(&key.policy, item).await
     }
 

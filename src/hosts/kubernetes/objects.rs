@@ -160,7 +160,7 @@ pub(super) fn cluster_of(object: &DynamicObject) -> ClusterKey {
     match parsed {
         Some(Ok(cluster_ref)) => cluster_ref.key(&key.namespace),
         Some(Err(_)) | None => ClusterKey::target(ObjectKey {
-            namespace: key.namespace.clone(),
+            namespace: key.namespace,
             name: String::new(),
         }),
     }

@@ -392,7 +392,7 @@ impl Host for StandaloneHost {
         {
             return Ok(());
         }
-        let item = Item::On(key.clone(), report.clone());
+        let item = Item::On(key.clone(), Box::new(report.clone()));
         self.record_together(&key.policy, item).await
     }
 

@@ -61,7 +61,7 @@ pub(crate) const POLICIES: &[Row] = &[
         Good,
     ),
     (
-        "no-cluster",
+        "neither-cluster",
         "{clusterRef: null}",
         Bad("exactly one of clusterRef and clusterSelector is needed"),
     ),
