@@ -29,6 +29,8 @@ pub mod types {
     pub const COOLING_DOWN: &str = "CoolingDown";
     /// Policy: several runs in a row failed.
     pub const DEGRADED: &str = "Degraded";
+    /// Policy of many clusters: every series is about one of them.
+    pub const SERIES_MATCHED: &str = "SeriesMatched";
     /// Run: it holds the cluster.
     pub const ADMITTED: &str = "Admitted";
     /// Run: the verdict of the gate.

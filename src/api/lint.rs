@@ -152,7 +152,10 @@ impl Look<'_> {
     fn cluster(&mut self, objects: &[Located<Object>]) {
         let cluster = match &self.object.value {
             Object::Target(_) => return,
-            Object::Policy(policy) => &policy.spec.cluster_ref,
+            Object::Policy(policy) => match &policy.spec.cluster_ref {
+                Some(named) => named,
+                None => return self.fleet(policy, objects),
+            },
             Object::Run(run) => &run.spec.cluster_ref,
         };
         if cluster.cluster_kind() != Some(ClusterKind::EtcdTarget) {
@@ -167,6 +170,45 @@ impl Look<'_> {
                 quoted(name)
             );
             self.warn("spec.clusterRef.name", message);
+        }
+    }
+
+    /// Targets that a policy selects may live elsewhere too.
+    fn fleet(&mut self, policy: &EtcdDefragPolicy, objects: &[Located<Object>]) {
+        const PATH: &str = "spec.clusterSelector";
+        let Some(fleet) = validate::policy(policy, Place::Anywhere)
+            .ok()
+            .and_then(|policy| policy.fleet)
+        else {
+            return;
+        };
+        let namespace = self.object.value.namespace();
+        let selected = objects.iter().any(|object| match &object.value {
+            Object::Target(target) if object.value.namespace() == namespace => {
+                let labels = target.metadata.labels.clone().unwrap_or_default();
+                fleet.selector.matches(&labels)
+            }
+            Object::Target(_) | Object::Policy(_) | Object::Run(_) => false,
+        });
+        if !selected && fleet.selector.kinds.contains(&ClusterKind::EtcdTarget) {
+            let message = format!(
+                "no EtcdTarget of the namespace {namespace} among these files has such labels; check them, or give \
+                 the targets' files too"
+            );
+            self.warn(PATH, message);
+        }
+        let prometheus = policy.spec.signal.prometheus.as_ref();
+        if let Some(prometheus) = prometheus
+            && let Some(label) = prometheus.cluster_label.as_deref()
+            && !prometheus.query.contains(label)
+            && aggregates(&prometheus.query)
+        {
+            let message = format!(
+                "the query does not mention clusterLabel {}, and aggregates: its series may have lost the label; \
+                 aggregate by ({label})",
+                quoted(label)
+            );
+            self.warn("spec.signal.prometheus.query", message);
         }
     }
 
@@ -416,6 +458,13 @@ fn short_for_samples(policy: &Policy) -> Option<String> {
             duration::format(USUAL_SCRAPE),
         )
     })
+}
+
+/// True when the query makes one series of all, as `max(x)` does.
+fn aggregates(query: &str) -> bool {
+    let words: String = query.split_whitespace().collect();
+    let all = ["max(", "min(", "sum(", "avg(", "count("];
+    all.iter().any(|aggregation| words.contains(aggregation))
 }
 
 #[cfg(test)]

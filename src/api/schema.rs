@@ -74,6 +74,13 @@ pub(super) fn labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// As [`labels`], where none is needed.
+pub(super) fn optional_labels(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = labels(generator);
+    schema.remove("minProperties");
+    schema
+}
+
 /// What can be said in CEL about the keys of labels: to match them against a
 /// pattern costs more than the API server allows, because it takes a key to be
 /// of any length. Validation says the rest.

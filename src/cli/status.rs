@@ -14,6 +14,7 @@ use crate::api::conditions::{self, Condition, ConditionStatus, types};
 use crate::api::defrag::{EtcdDefragSpec, EtcdDefragStatus, MemberStatus};
 use crate::api::policy::{
     ClusterStatus, EtcdDefragPolicySpec, EtcdDefragPolicyStatus, RunOutcome, SpellStatus,
+    SummaryStatus,
 };
 use crate::api::scalar::Time;
 use crate::api::target::{EtcdTargetSpec, EtcdTargetStatus};
@@ -172,23 +173,88 @@ fn policy(
         field(text, "not ready", problem);
     }
     if item.status.clusters.is_empty() {
-        if let Some(spec) = spec {
-            field(text, "cluster", &spec.cluster_ref.name);
+        if let Some(named) = spec.and_then(|spec| spec.cluster_ref.as_ref()) {
+            field(text, "cluster", &named.name);
         }
         field(text, "decision", "not evaluated yet");
     }
-    for cluster in &item.status.clusters {
-        policy_on(
-            text,
-            cluster,
-            spec.and_then(|spec| spec.hold_for.as_deref()),
-            now,
-        );
+    let hold_for = spec.and_then(|spec| spec.hold_for.as_deref());
+    match item
+        .status
+        .summary
+        .as_ref()
+        .filter(|s| s.clusters.is_some())
+    {
+        Some(summary) => fleet(text, &item.status, summary, hold_for, now),
+        None => {
+            for cluster in &item.status.clusters {
+                policy_on(text, cluster, hold_for, now);
+            }
+        }
     }
     if let Some(degraded) = conditions::get(&item.status.conditions, types::DEGRADED)
         && degraded.status == ConditionStatus::True
     {
         field(text, "degraded", note(&degraded.reason, &degraded.message));
+    }
+}
+
+/// Clusters of one policy that are shown in words.
+const SHOWN: usize = 20;
+
+/// All clusters in a few words, and in full those of which there is more to say than
+/// that they are quiet.
+fn fleet(
+    text: &mut String,
+    status: &EtcdDefragPolicyStatus,
+    summary: &SummaryStatus,
+    hold_for: Option<&str>,
+    now: Timestamp,
+) {
+    field(text, "clusters", &summary.cluster);
+    for (name, counts) in [
+        ("signals", &summary.signal),
+        ("decisions", &summary.decision),
+    ] {
+        if !counts.is_empty() {
+            field(text, name, counts);
+        }
+    }
+    if let Some(problem) = complaint(&status.conditions, types::SERIES_MATCHED) {
+        field(text, "series", problem);
+    }
+    let quiet = |cluster: &&ClusterStatus| {
+        let decision = cluster.decision.as_ref().map(|note| note.reason.as_str());
+        decision == Some(Reason::SignalNotFiring.as_str()) || cluster.absent_since.is_some()
+    };
+    let (quiet, others): (Vec<_>, Vec<_>) = status.clusters.iter().partition(quiet);
+    for cluster in others.iter().take(SHOWN) {
+        policy_on(text, cluster, hold_for, now);
+    }
+    if let Some(more) = others.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        field(
+            text,
+            "more",
+            format_args!("{more} clusters; --output json has them all"),
+        );
+    }
+    let left = quiet
+        .iter()
+        .filter(|cluster| cluster.absent_since.is_some());
+    let left = left.count();
+    if quiet.len() > left {
+        field(
+            text,
+            "quiet",
+            format_args!("{} clusters", quiet.len() - left),
+        );
+    }
+    if left > 0 {
+        field(
+            text,
+            "left",
+            format_args!("{left} clusters that match no longer and are remembered for a while"),
+        );
     }
 }
 
@@ -447,6 +513,47 @@ mod tests {
             until: until.map(at),
             times,
         }
+    }
+
+    #[test]
+    fn a_fleet_is_told_in_counts_and_by_those_that_are_not_quiet() {
+        let with = |name: &str, reason: Reason| ClusterStatus {
+            name: name.to_owned(),
+            decision: Some(NoteStatus {
+                reason: reason.as_str().to_owned(),
+                message: String::new(),
+            }),
+            ..ClusterStatus::default()
+        };
+        let left = ClusterStatus {
+            absent_since: Some(at(0)),
+            ..ClusterStatus::default()
+        };
+        let summary = SummaryStatus {
+            cluster: "2 clusters".to_owned(),
+            decision: "1 PolicyBusy, 1 SignalNotFiring".to_owned(),
+            ..SummaryStatus::default()
+        };
+        let status = EtcdDefragPolicyStatus {
+            clusters: vec![
+                with("a", Reason::PolicyBusy),
+                with("b", Reason::SignalNotFiring),
+                left,
+            ],
+            ..EtcdDefragPolicyStatus::default()
+        };
+        let mut text = String::new();
+        fleet(&mut text, &status, &summary, None, at(100).timestamp());
+        let expected = "  clusters   2 clusters
+  decisions  1 PolicyBusy, 1 SignalNotFiring
+  cluster    a
+  decision   PolicyBusy: as many runs of this policy go on as it allows
+  signal     not read yet
+  last run   none known
+  quiet      1 clusters
+  left       1 clusters that match no longer and are remembered for a while
+";
+        assert_eq!(text, expected);
     }
 
     /// T60, T63: what a person asks first, "why did it not run?", in words.

@@ -34,6 +34,9 @@ impl ClusterKind {
         ClusterKind::EtcdIoCluster,
     ];
 
+    /// The one that is sorted before the others.
+    pub const FIRST: ClusterKind = ClusterKind::ALL[0];
+
     /// What stands in `kind`.
     pub const fn kind(self) -> &'static str {
         match self {
@@ -94,6 +97,20 @@ impl fmt::Display for ClusterKey {
             ClusterKind::EtcdTarget => self.object.fmt(f),
             kind => write!(f, "{}.{}/{}", kind.kind(), kind.group(), self.object),
         }
+    }
+}
+
+/// A policy on one of its clusters: what is evaluated, remembered and reported
+/// by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicyOn {
+    pub policy: ObjectKey,
+    pub cluster: ClusterKey,
+}
+
+impl fmt::Display for PolicyOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.policy, self.cluster.local_name())
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod alert;
 pub mod decide;
 pub mod duration;
+pub mod fleet;
 pub mod history;
 pub mod key;
 pub mod name;

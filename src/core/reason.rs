@@ -60,6 +60,14 @@ reasons! {
     SourceUnsuitable => "the source is of another kind";
     /// 404 from a metrics API, and not only for a moment.
     MetricNotFound => "the metric is not served";
+    /// Two clusters of a fleet would have the same series.
+    SeriesAmbiguous => "two clusters claim the same series";
+    /// A cluster lacks the label that says by what its series are known.
+    SeriesNameMissing => "a cluster does not say by what its series are known";
+    /// Series speak about clusters that the policy does not have.
+    SeriesUnmatched => "some series are about no cluster of the policy";
+    /// Every series is about a cluster of the policy.
+    SeriesMatched => "every series is about a cluster of the policy";
     /// A probe got numbers from some members only.
     ProbePartial => "some members did not answer the probe";
     /// A probe got no numbers at all.
@@ -82,6 +90,8 @@ reasons! {
     FailureBackingOff => "backing off after a failed run";
     /// `maxRunsPerDay` runs were started within the last 24 hours.
     DailyLimit => "the limit of runs a day is reached";
+    /// As many runs of the policy go on as its `maxConcurrentRuns` allows.
+    PolicyBusy => "as many runs of this policy go on as it allows";
     /// No window is open.
     OutsideWindow => "no window is open";
     /// A blackout is on.
@@ -114,6 +124,14 @@ reasons! {
     InvalidSpec => "the object is not valid";
     /// The referenced cluster does not exist.
     ClusterNotFound => "the referenced cluster does not exist";
+    /// The selector matches no cluster.
+    NoClusters => "no cluster matches the selector";
+    /// The selector matches more clusters than one policy can serve.
+    TooManyClusters => "more clusters match than one policy can serve";
+    /// Clusters of a kind cannot be listed, so nobody knows which match.
+    ClustersUnlisted => "clusters of a kind cannot be listed";
+    /// The cluster matches the selector no longer, or is gone.
+    ClusterLeft => "the cluster is not among the policy's any more";
     /// The cluster's members cannot be told from the objects that describe it.
     MembersUnresolved => "the cluster's members cannot be told";
     /// The cluster's own operator is changing it: it scales, upgrades or defragments.
@@ -264,6 +282,8 @@ impl Reason {
                 | Reason::ResultUnsuitable
                 | Reason::SourceUnknown
                 | Reason::SourceUnsuitable
+                | Reason::SeriesAmbiguous
+                | Reason::SeriesNameMissing
         )
     }
 }

@@ -10,7 +10,8 @@ use crate::core::decide::{ClusterState, CreateRun};
 use crate::core::reason::Reason;
 use crate::core::run::Note;
 
-use super::host::{ClusterKey, Created, Host, HostError, NewRun, ObjectKey, PolicyView};
+use super::fleet::Queues;
+use super::host::{ClusterKey, Created, Host, HostError, NewRun, ObjectKey, PolicyOn, PolicyView};
 use super::line::{Line, Queued, Waits, Wish};
 use super::now;
 use super::supervise::Limits;
@@ -25,6 +26,8 @@ const NEWS: SignedDuration = SignedDuration::from_mins(5);
 pub(super) struct Creating {
     stripes: [tokio::sync::Mutex<()>; STRIPES],
     line: Line,
+    /// Who is next where a policy limits its runs.
+    pub(super) queues: Queues,
 }
 
 /// A run that is on its way.
@@ -48,6 +51,7 @@ impl Creating {
         Creating {
             stripes: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
             line: Line::new(limits.runs_per_hour, limits.runs_per_minute),
+            queues: Queues::default(),
         }
     }
 
@@ -73,7 +77,7 @@ impl Creating {
         self.line.seed(|| standing(host));
         let interval = view.spec.as_ref().map_or(NEWS, |policy| policy.interval);
         let wish = Wish {
-            policy: &view.key,
+            policy: &view.on(),
             run: &key,
             firing_since: state.firing_since,
             interval,
@@ -87,7 +91,7 @@ impl Creating {
     }
 
     /// The policy wants no run now, or is gone.
-    pub(super) fn leave(&self, policy: &ObjectKey) {
+    pub(super) fn leave(&self, policy: &PolicyOn) {
         self.line.leave(policy);
     }
 
@@ -197,7 +201,7 @@ fn waiting(view: &PolicyView, queued: &Queued) -> Held {
 
 /// The policies that stood in line when that was last stored, since when each fires, and how
 /// soon it will be looked at.
-fn standing<H: Host>(host: &H) -> Vec<(ObjectKey, Timestamp, SignedDuration)> {
+fn standing<H: Host>(host: &H) -> Vec<(PolicyOn, Timestamp, SignedDuration)> {
     let keys = host.policy_keys().into_iter();
     let views = keys.filter_map(|key| Some((host.policy(&key)?, key)));
     views
@@ -224,7 +228,7 @@ fn stored<H: Host>(host: &H) -> Result<Vec<(ObjectKey, Timestamp)>, HostError> {
         };
         starts.extend(view.state.run_starts.iter().map(|start| {
             let key = ObjectKey {
-                namespace: policy.namespace.clone(),
+                namespace: policy.policy.namespace.clone(),
                 name: start.name.clone(),
             };
             (key, start.at)

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::core::decide::{ClusterState, Policy};
-pub use crate::core::key::{ClusterKey, ObjectKey};
+use crate::core::fleet::{Member, OwnSeries, Unmatched};
+pub use crate::core::key::{ClusterKey, ObjectKey, PolicyOn};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord, RunSpec};
 use crate::core::view::{ClusterId, Observation};
 use crate::etcd::Connection;
 
-/// A policy as stored, with what is remembered of it.
+/// A policy on one of its clusters, with what is remembered of both together.
 #[derive(Clone, Debug)]
 pub struct PolicyView {
     pub key: ObjectKey,
@@ -22,9 +23,37 @@ pub struct PolicyView {
     /// Grows with each change of the spec.
     pub generation: i64,
     pub cluster: ClusterKey,
+    /// The series that are about this cluster; `None`: all.
+    pub series: Option<OwnSeries>,
     /// The validated spec, or every error in one text.
     pub spec: Result<Arc<Policy>, String>,
     pub state: ClusterState,
+}
+
+impl PolicyView {
+    /// What it is told by.
+    pub fn on(&self) -> PolicyOn {
+        PolicyOn {
+            policy: self.key.clone(),
+            cluster: self.cluster.clone(),
+        }
+    }
+}
+
+/// A policy that selects its clusters, each of which also is a [`PolicyView`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetView {
+    pub key: ObjectKey,
+    pub uid: String,
+    pub generation: i64,
+    /// The validated spec, or every error in one text; then it has no clusters.
+    pub spec: Result<Arc<Policy>, String>,
+    /// The clusters that it serves.
+    pub members: Vec<Member>,
+    /// Those that match and are too many.
+    pub excess: Vec<ClusterKey>,
+    /// Why clusters of some kind are not known; empty when all are.
+    pub unlisted: Vec<String>,
 }
 
 /// A run as stored, with what is recorded of it.
@@ -62,7 +91,7 @@ pub struct TargetView {
     pub busy: Option<Note>,
 }
 
-/// What the engine reports of a policy.
+/// What the engine reports of a policy on one of its clusters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyReport {
     /// Of the policy that was evaluated; another one may have its name by now.
@@ -71,6 +100,15 @@ pub struct PolicyReport {
     pub state: ClusterState,
     /// `Accepted`, or why the policy cannot be evaluated as it stands.
     pub ready: Note,
+}
+
+/// What the engine reports of a fleet as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetReport {
+    pub uid: String,
+    pub generation: i64,
+    /// Series about no cluster of it; `None` when nobody can say.
+    pub unmatched: Option<Unmatched>,
 }
 
 /// What the engine reports of a target.
@@ -134,9 +172,19 @@ pub struct HostError {
 /// it; a write that changes nothing is not carried out. A receiver of changes is told after the
 /// read that shows the change.
 pub trait Host: Send + Sync + 'static {
-    fn policy_keys(&self) -> Vec<ObjectKey>;
+    /// Every policy on each of its clusters.
+    fn policy_keys(&self) -> Vec<PolicyOn>;
 
-    fn policy(&self, key: &ObjectKey) -> Option<Arc<PolicyView>>;
+    fn policy(&self, key: &PolicyOn) -> Option<Arc<PolicyView>>;
+
+    /// The validated spec of a policy, whatever its clusters; `None` when there is no such
+    /// policy, or no valid one.
+    fn policy_spec(&self, key: &ObjectKey) -> Option<Arc<Policy>>;
+
+    /// The policies that select their clusters.
+    fn fleet_keys(&self) -> Vec<ObjectKey>;
+
+    fn fleet(&self, key: &ObjectKey) -> Option<Arc<FleetView>>;
 
     fn cluster_keys(&self) -> Vec<ClusterKey>;
 
@@ -201,10 +249,18 @@ pub trait Host: Send + Sync + 'static {
         record: &RunRecord,
     ) -> impl Future<Output = Result<(), HostError>> + Send;
 
+    /// Reports of one policy on several clusters that come at the same time may be
+    /// stored together.
     fn record_policy(
         &self,
-        key: &ObjectKey,
+        key: &PolicyOn,
         report: &PolicyReport,
+    ) -> impl Future<Output = Result<(), HostError>> + Send;
+
+    fn record_fleet(
+        &self,
+        key: &ObjectKey,
+        report: &FleetReport,
     ) -> impl Future<Output = Result<(), HostError>> + Send;
 
     fn record_target(

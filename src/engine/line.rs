@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::host::{HostError, ObjectKey};
+use super::host::{HostError, ObjectKey, PolicyOn};
 use super::now;
 
 /// How long a newcomer lets others come that are due at the same moment.
@@ -25,7 +25,7 @@ const GRACE: SignedDuration = SignedDuration::from_secs(10);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 /// A place in line: the older firing first, then by name.
-type Place = (Timestamp, ObjectKey);
+type Place = (Timestamp, PolicyOn);
 
 /// Those who wait, and how many may go.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 struct Inner {
     waiting: BTreeMap<Place, Waiting>,
-    places: BTreeMap<ObjectKey, Place>,
+    places: BTreeMap<PolicyOn, Place>,
     /// Runs of the last hour, as far as somebody had to know.
     lately: BTreeMap<ObjectKey, Timestamp>,
     /// What was stored by another process has been taken in.
@@ -58,7 +58,7 @@ struct Waiting {
 
 /// One who wants to make a run.
 pub(super) struct Wish<'a> {
-    pub(super) policy: &'a ObjectKey,
+    pub(super) policy: &'a PolicyOn,
     pub(super) run: &'a ObjectKey,
     /// Since when its signal fires; absent for a run that a person asked for.
     pub(super) firing_since: Option<Timestamp>,
@@ -123,7 +123,7 @@ impl Line {
     /// Takes in, once, who stood in line when the last process stopped.
     pub(super) fn seed(
         &self,
-        waiting: impl FnOnce() -> Vec<(ObjectKey, Timestamp, SignedDuration)>,
+        waiting: impl FnOnce() -> Vec<(PolicyOn, Timestamp, SignedDuration)>,
     ) {
         if std::mem::replace(&mut self.inner().seeded, true) {
             return;
@@ -195,7 +195,7 @@ impl Line {
     }
 
     /// It wants no run any more, or is gone: those behind it move up.
-    pub(super) fn leave(&self, policy: &ObjectKey) {
+    pub(super) fn leave(&self, policy: &PolicyOn) {
         if self.is_open() {
             return;
         }
@@ -385,7 +385,7 @@ fn keep_until(now: Timestamp, back_in: SignedDuration) -> Timestamp {
 /// Somebody stands in line; gone, its place is kept for a while.
 struct Present<'a> {
     line: &'a Line,
-    policy: &'a ObjectKey,
+    policy: &'a PolicyOn,
     interval: SignedDuration,
 }
 
@@ -413,7 +413,7 @@ impl Inner {
         self.waiting.insert(place, waiting);
     }
 
-    fn remove(&mut self, policy: &ObjectKey) {
+    fn remove(&mut self, policy: &PolicyOn) {
         if let Some(place) = self.places.remove(policy) {
             self.waiting.remove(&place);
         }

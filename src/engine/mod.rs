@@ -8,6 +8,7 @@ mod claim;
 mod cluster;
 mod create;
 pub mod drive;
+mod fleet;
 pub mod host;
 mod line;
 mod pace;

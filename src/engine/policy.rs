@@ -1,11 +1,11 @@
-//! The worker of one policy: reads the signal at each tick, decides, records,
+//! The worker of one policy on one cluster: reads the signal at each tick, decides, records,
 //! creates.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{
@@ -22,7 +22,8 @@ use crate::telemetry::Evaluated;
 
 use super::cluster::connection;
 use super::create::{Allowed, Creating, Held, Made};
-use super::host::{About, Event, Host, HostError, ObjectKey, PolicyReport, PolicyView};
+use super::fleet::{GATHER, Place};
+use super::host::{About, Event, Host, HostError, PolicyOn, PolicyReport, PolicyView};
 use super::now;
 use super::pace::{Pace, Paces};
 use super::read::{AsOf, Readings, blockers, question, read};
@@ -61,16 +62,17 @@ pub(super) enum First {
     InCrowd,
 }
 
-/// Works on one policy until it is gone or the process stops.
+/// Works on one policy on one cluster until it is gone or the process stops.
 pub(super) async fn work<H: Host>(
     shared: Arc<PolicyShared<H>>,
-    key: ObjectKey,
+    key: PolicyOn,
     first: First,
     shutdown: CancellationToken,
 ) {
     let _series = shared.base.telemetry.policy_series(&key);
     let host = &*shared.base.host;
     let mut pace = shared.paces.join();
+    let place = shared.creating.queues.place(&key);
     let mut asked_at = match first {
         First::At(moment) => moment,
         First::InCrowd => {
@@ -82,20 +84,16 @@ pub(super) async fn work<H: Host>(
             asked_at_tick(tick)
         }
     };
-    while let Some(named) = host.policy(&key)
-        && !shutdown.is_cancelled()
-    {
-        let mut changes = host.changes_on(&named.cluster);
+    while !shutdown.is_cancelled() {
+        let mut changes = host.changes_on(&key.cluster);
         // Read once it would be told of a change.
-        let Some(view) = host
-            .policy(&key)
-            .filter(|view| view.cluster == named.cluster)
-        else {
-            continue;
+        let Some(view) = host.policy(&key) else {
+            break;
         };
         let before = fingerprint(host, &view);
         // Most of the time nothing is evaluated, and then this needs no room.
-        let due = match Box::pin(evaluate(&shared, &view, &mut pace, asked_at, &shutdown)).await {
+        let evaluation = evaluate(&shared, &view, &mut pace, &place, asked_at, &shutdown);
+        let due = match Box::pin(evaluation).await {
             Ok(due) => due,
             Err(error) => {
                 if error.reason == Reason::NotLeading {
@@ -108,7 +106,7 @@ pub(super) async fn work<H: Host>(
             }
         };
         drop(view);
-        match wait(host, &key, due, before, &mut changes, &shutdown).await {
+        match wait(host, &place, &key, due, before, &mut changes, &shutdown).await {
             Some(moment) => asked_at = moment,
             None => break,
         }
@@ -118,7 +116,7 @@ pub(super) async fn work<H: Host>(
 
 /// The moment as of which a question is asked that was due at `tick`. All who ask
 /// it at that tick share one answer, also those who come a little late.
-fn asked_at_tick(tick: Timestamp) -> Timestamp {
+pub(super) fn asked_at_tick(tick: Timestamp) -> Timestamp {
     let now = now();
     let earliest = now.checked_sub(LATE).unwrap_or(now);
     tick.clamp(earliest, now)
@@ -129,7 +127,8 @@ fn asked_at_tick(tick: Timestamp) -> Timestamp {
 /// stops.
 async fn wait<H: Host>(
     host: &H,
-    key: &ObjectKey,
+    place: &Place<'_>,
+    key: &PolicyOn,
     due: Option<Timestamp>,
     before: u64,
     changes: &mut watch::Receiver<u64>,
@@ -149,6 +148,7 @@ async fn wait<H: Host>(
                     return Some(now());
                 }
             }
+            () = place.woken() => return Some(now()),
             () = shutdown.cancelled() => return None,
         }
     }
@@ -160,6 +160,9 @@ fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     (&view.uid, view.generation).hash(&mut hasher);
+    if let Some(series) = &view.series {
+        (&series.label, series.value.as_ref().ok()).hash(&mut hasher);
+    }
     if let Some(target) = host.target(&view.cluster) {
         let trouble = target.spec.as_ref().err();
         let trouble = trouble.map(|note| (note.reason, &note.message));
@@ -171,7 +174,7 @@ fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
     hasher.finish()
 }
 
-fn after_change<H: Host>(host: &H, key: &ObjectKey) -> Option<u64> {
+fn after_change<H: Host>(host: &H, key: &PolicyOn) -> Option<u64> {
     let view = host.policy(key)?;
     Some(fingerprint(host, &view))
 }
@@ -181,6 +184,7 @@ async fn evaluate<H: Host>(
     shared: &PolicyShared<H>,
     view: &PolicyView,
     pace: &mut Pace,
+    place: &Place<'_>,
     asked_at: Timestamp,
     shutdown: &CancellationToken,
 ) -> Result<Option<Timestamp>, HostError> {
@@ -189,6 +193,7 @@ async fn evaluate<H: Host>(
         Err(errors) => {
             pace.leave();
             let note = Note::new(Reason::InvalidSpec, errors.clone());
+            place.leave();
             cannot_evaluate(shared, view, note).await?;
             return Ok(None);
         }
@@ -197,6 +202,8 @@ async fn evaluate<H: Host>(
         Ok(connection) => connection,
         Err(note) => {
             pace.leave();
+            // It must not keep the others of its fleet waiting.
+            place.leave();
             cannot_evaluate(shared, view, note).await?;
             return Ok(None);
         }
@@ -218,6 +225,7 @@ async fn evaluate<H: Host>(
     let concluding = Concluding {
         shared,
         view,
+        place,
         policy: &policy,
         connection: &connection,
         readings: &readings,
@@ -248,7 +256,7 @@ async fn cannot_evaluate<H: Host>(
     view: &PolicyView,
     note: Note,
 ) -> Result<(), HostError> {
-    shared.creating.leave(&view.key);
+    shared.creating.leave(&view.on());
     let state = ClusterState {
         decision: Some(note.clone()),
         next_eligible: None,
@@ -268,6 +276,7 @@ fn ready(primary: Option<&Reading>) -> Note {
 struct Concluding<'a, H> {
     shared: &'a PolicyShared<H>,
     view: &'a PolicyView,
+    place: &'a Place<'a>,
     policy: &'a Policy,
     connection: &'a Connection,
     readings: &'a Readings,
@@ -306,9 +315,14 @@ impl<H: Host> Concluding<'_, H> {
             decision = self.decide(known, Some(&said));
         }
         let Some(run) = decision.create.clone() else {
-            shared.creating.leave(&view.key);
+            self.leave();
             return self.end(decision, pause).await;
         };
+        if let Err(note) = self.wait_in_fleet(&decision).await {
+            shared.creating.leave(&view.on());
+            decision.state.decision = Some(note);
+            return self.end(decision, pause).await;
+        }
         let stood = shared.creating.stand(
             &*shared.base.host,
             view,
@@ -337,13 +351,60 @@ impl<H: Host> Concluding<'_, H> {
             };
             Some(said)
         };
+        let _next = match self.turn_in_fleet(&decision).await {
+            Ok(turn) => turn,
+            Err(note) => {
+                shared.creating.give_back(&allowed);
+                decision.state.decision = Some(note);
+                return self.end(decision, pause).await;
+            }
+        };
         let _turn = shared
             .creating
             .turn(&*shared.base.host, &view.cluster)
             .await;
         let decision = self.decide(known, said.as_deref());
         let decision = self.carry_out(decision, &allowed).await?;
+        self.place.leave();
         self.end(decision, pause).await
+    }
+
+    /// It wants no run now.
+    fn leave(&self) {
+        self.place.leave();
+        self.shared.creating.leave(&self.view.on());
+    }
+
+    /// Joins those of the policy's clusters that are due, where it limits their runs.
+    ///
+    /// # Errors
+    /// When others are before it.
+    async fn wait_in_fleet(&self, decision: &Decision) -> Result<(), Note> {
+        let Some(fleet) = &self.policy.fleet else {
+            return Ok(());
+        };
+        let since = decision.state.firing_since.unwrap_or_else(now);
+        if self.place.enter(since) {
+            tokio::time::sleep(GATHER).await;
+        }
+        let host = &*self.shared.base.host;
+        self.place.admit(host, since, fleet.max_concurrent_runs)
+    }
+
+    /// The turn among the policy's clusters, to be held until the run is stored; `None`
+    /// where it does not limit their runs.
+    ///
+    /// # Errors
+    /// When others are before it by now.
+    async fn turn_in_fleet(&self, decision: &Decision) -> Result<Option<OwnedMutexGuard<()>>, Note> {
+        let Some(fleet) = &self.policy.fleet else {
+            return Ok(None);
+        };
+        let since = decision.state.firing_since.unwrap_or_else(now);
+        let turn = self.place.turn().await;
+        let host = &*self.shared.base.host;
+        self.place.admit(host, since, fleet.max_concurrent_runs)?;
+        Ok(Some(turn))
     }
 
     /// Creates the run if it is still due. To be called in turn.
@@ -467,13 +528,13 @@ async fn report<H: Host>(
     note_decision(&mut state, now());
     let state = &state;
     let evaluated = Evaluated {
-        cluster: &view.cluster,
         state,
         value,
         blocked_since: (view.spec.as_ref().ok())
             .and_then(|policy| blocked_since(policy, state, now())),
     };
-    shared.base.telemetry.policy_evaluated(&view.key, evaluated);
+    let on = view.on();
+    shared.base.telemetry.policy_evaluated(&on, evaluated);
     store(shared, view, state, ready).await
 }
 
@@ -489,7 +550,7 @@ async fn store<H: Host>(
         state: state.clone(),
         ready: ready.clone(),
     };
-    shared.base.host.record_policy(&view.key, &report).await
+    shared.base.host.record_policy(&view.on(), &report).await
 }
 
 fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &ClusterState) {
@@ -531,6 +592,14 @@ fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &Cluste
 }
 
 fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, note: Note) {
+    // Of many clusters each has to be told apart.
+    let fleet = view.spec.as_ref().is_ok_and(|spec| spec.fleet.is_some());
+    let note = if fleet {
+        let message = format!("{}: {}", view.cluster.local_name(), note.message);
+        Note::new(note.reason, message)
+    } else {
+        note
+    };
     shared.base.host.event(Event {
         about: About::Policy(view.key.clone()),
         warning,

@@ -4,6 +4,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 
 use crate::core::decide::{Policy, wants_fallback, wants_sample_age};
+use crate::core::fleet::OwnSeries;
 use crate::core::probe;
 use crate::core::reason::Reason;
 use crate::core::signal::{MetricSignal, PrometheusSignal, Reading, Signal, SignalState};
@@ -56,6 +57,7 @@ pub(super) async fn read<H: Host>(
     let mut asking = Asking {
         sources: &shared.sources,
         namespace: &view.key.namespace,
+        series: view.series.as_ref(),
         connection,
         asked_at,
         seen: None,
@@ -115,6 +117,8 @@ pub(super) async fn blockers<H: Host>(
                 AsOf::Now => now,
             },
             namespace: &cluster.object.namespace,
+            // It is about all clusters of the policy.
+            series: None,
             seen: None,
         };
         asking.signal(&blocker.signal, false).await
@@ -128,6 +132,8 @@ struct Asking<'a> {
     sources: &'a Sources,
     /// The policy's own.
     namespace: &'a str,
+    /// Those that are about the cluster; `None`: all.
+    series: Option<&'a OwnSeries>,
     connection: &'a Connection,
     asked_at: Timestamp,
     /// The members are looked at once at most.
@@ -159,9 +165,20 @@ impl Asking<'_> {
     }
 
     async fn prometheus(&self, signal: &PrometheusSignal, need_sample_age: bool) -> Reading {
-        match self.sources.prometheus(&signal.source) {
-            Ok(source) => source.read(signal, self.asked_at, need_sample_age).await,
-            Err(reading) => reading,
+        let source = match self.sources.prometheus(&signal.source) {
+            Ok(source) => source,
+            Err(reading) => return reading,
+        };
+        let Some(OwnSeries { label, value }) = self.series else {
+            return source.read(signal, self.asked_at, need_sample_age).await;
+        };
+        match value {
+            Ok(value) => {
+                source
+                    .read_of(signal, label, value, self.asked_at, need_sample_age)
+                    .await
+            }
+            Err(note) => Reading::error(note.reason, note.message.clone()),
         }
     }
 
@@ -181,16 +198,25 @@ async fn observe(connection: Connection) -> Observation {
 
 /// What the signal asks, for those who ask the same to ask it at the same moment.
 pub(super) fn question(policy: &Policy, cluster: &ClusterKey) -> String {
+    // Each cluster is a question of its own, so that not all are probed at once.
     subject(&policy.signal, cluster)
+}
+
+/// What is asked of a source, whatever the cluster; `None` for a probe.
+pub(super) fn question_of_all(policy: &Policy, namespace: &str) -> Option<String> {
+    asked(&policy.signal, namespace)
 }
 
 /// What is asked, as text: equal questions have equal ones.
 fn subject(signal: &Signal, cluster: &ClusterKey) -> String {
+    asked(signal, &cluster.object.namespace).unwrap_or_else(|| format!("probe\n{cluster}"))
+}
+
+fn asked(signal: &Signal, namespace: &str) -> Option<String> {
     match signal {
-        Signal::Prometheus(signal) => format!("{}\n{}", signal.source, signal.query.text()),
-        Signal::Metric(signal) => signal.metric.question(&cluster.object.namespace),
-        Signal::Alert(signal) => format!("{}\n{}", signal.source, signal.matchers),
-        // Each cluster is a question of its own, so that not all are probed at once.
-        Signal::Probe(_) => format!("probe\n{cluster}"),
+        Signal::Prometheus(signal) => Some(format!("{}\n{}", signal.source, signal.query.text())),
+        Signal::Metric(signal) => Some(signal.metric.question(namespace)),
+        Signal::Alert(signal) => Some(format!("{}\n{}", signal.source, signal.matchers)),
+        Signal::Probe(_) => None,
     }
 }

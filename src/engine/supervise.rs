@@ -16,11 +16,11 @@ use crate::telemetry::Telemetry;
 
 use super::claim::Claims;
 use super::create::Creating;
-use super::host::{ClusterKey, Host, ObjectKey};
+use super::host::{ClusterKey, Host, ObjectKey, PolicyOn};
 use super::pace::Paces;
 use super::policy::{First, PolicyShared};
 use super::run::Shared;
-use super::{now, policy, run, target, tidy};
+use super::{fleet, now, policy, run, target, tidy};
 
 /// How often workers that ended are replaced when nothing changes.
 const ROUND: Duration = Duration::from_secs(5);
@@ -34,7 +34,9 @@ const TARGET_SPACING: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Work {
-    Policy(ObjectKey),
+    Policy(PolicyOn),
+    /// What concerns all clusters of a policy together.
+    Fleet(ObjectKey),
     Target(ClusterKey),
     Run(ObjectKey),
     /// Old runs are removed.
@@ -118,6 +120,7 @@ impl<H: Host> Engine<H> {
         }
         workers.stop(|work| match work {
             Work::Policy(key) => host.policy(key).is_none(),
+            Work::Fleet(key) => host.fleet(key).is_none(),
             Work::Target(key) => host.target(key).is_none(),
             // One file that cannot be read must not end the sweep of another run.
             Work::Run(key) => host
@@ -125,10 +128,12 @@ impl<H: Host> Engine<H> {
                 .is_ok_and(|run| run.is_none_or(|run| run.record.phase.is_terminal())),
             Work::Tidying => false,
         });
+        self.policies.creating.queues.promote(host);
         let runs = host.unfinished_runs().into_iter().flatten();
         let wanted = std::iter::once(Work::Tidying)
             .chain(runs.map(|run| Work::Run(run.key.clone())))
             .chain(host.cluster_keys().into_iter().map(Work::Target))
+            .chain(host.fleet_keys().into_iter().map(Work::Fleet))
             .chain(host.policy_keys().into_iter().map(Work::Policy));
         let moment = now();
         let (mut policies, mut delay) = (0, Duration::ZERO);
@@ -148,6 +153,7 @@ impl<H: Host> Engine<H> {
                     };
                     Box::pin(policy::work(self.policies.clone(), key, first, stop))
                 }
+                Work::Fleet(key) => Box::pin(fleet::work(self.policies.clone(), key, stop)),
                 Work::Target(key) => {
                     delay += TARGET_SPACING;
                     Box::pin(target::work(shared, key, delay, stop))

@@ -12,7 +12,7 @@ use crate::core::history::{self, Finished};
 use crate::core::run::Phase;
 use crate::telemetry::Unfinished;
 
-use super::host::{Host, ObjectKey, PolicyView, RunView};
+use super::host::{Host, PolicyView, RunView};
 use super::now;
 use super::run::Shared;
 
@@ -81,20 +81,24 @@ fn accounted<H: Host>(host: &H, run: &RunView) -> bool {
 /// The names of `finished` runs beyond their policy's limits or their own time.
 fn overdue<H: Host>(host: &H, finished: &[Arc<RunView>], now: Timestamp) -> BTreeSet<String> {
     let mut limits: BTreeMap<String, HistoryLimit> = BTreeMap::new();
-    let mut named = |owner: &ObjectKey| {
-        let name = owner.to_string();
-        if !limits.contains_key(&name) {
-            let policy = host.policy(owner);
-            let limit = policy.and_then(|p| p.spec.as_ref().ok().map(|spec| spec.history));
-            limits.insert(name.clone(), limit.unwrap_or_default());
-        }
-        name
+    // A policy of many clusters keeps that many runs of each.
+    let mut named = |run: &RunView| {
+        let owner = run.owner.as_ref()?;
+        let spec = host.policy_spec(owner);
+        let name = match spec.as_ref().map(|spec| spec.fleet.is_some()) {
+            Some(true) => format!("{owner} {}", run.cluster),
+            _ => owner.to_string(),
+        };
+        limits
+            .entry(name.clone())
+            .or_insert_with(|| spec.map(|spec| spec.history).unwrap_or_default());
+        Some(name)
     };
     let finished: Vec<Finished> = finished
         .iter()
         .map(|run| Finished {
             name: run.key.to_string(),
-            owner: run.owner.as_ref().map(&mut named),
+            owner: named(run),
             succeeded: run.record.phase == Phase::Complete,
             at: run.record.completed_at.unwrap_or(run.created_at),
             ttl: run

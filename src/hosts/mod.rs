@@ -2,6 +2,7 @@
 
 pub mod config;
 mod connection;
+mod fleet;
 pub mod kubernetes;
 mod report;
 pub mod standalone;

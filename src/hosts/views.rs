@@ -10,8 +10,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
 use crate::core::view::ClusterId;
-use crate::engine::{ClusterKey, ObjectKey, PolicyView, RunView, TargetView};
+use crate::engine::{ClusterKey, FleetView, ObjectKey, PolicyOn, PolicyView, RunView, TargetView};
 
+mod policies;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +25,8 @@ pub struct Views {
 
 #[derive(Debug, Default)]
 struct Inner {
-    policies: BTreeMap<ObjectKey, Arc<PolicyView>>,
+    policies: BTreeMap<PolicyOn, Arc<PolicyView>>,
+    fleets: BTreeMap<ObjectKey, Arc<FleetView>>,
     targets: BTreeMap<ClusterKey, Arc<TargetView>>,
     runs: BTreeMap<ObjectKey, Arc<RunView>>,
     unfinished: BTreeSet<ObjectKey>,
@@ -64,43 +66,6 @@ impl Views {
 
     fn write(&self) -> RwLockWriteGuard<'_, Inner> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Shows the policy. That only what is remembered of it changed is no news.
-    pub fn put_policy(&self, view: Arc<PolicyView>) {
-        let mut inner = self.write();
-        let old = inner.policies.insert(view.key.clone(), view.clone());
-        if old.as_ref().is_some_and(|old| same_policy(old, &view)) {
-            return;
-        }
-        let mut news = News {
-            // Another cluster is named, which may not be looked at yet.
-            everybody: old.as_ref().is_none_or(|old| old.cluster != view.cluster),
-            ..News::default()
-        };
-        if let Some(old) = old.filter(|old| old.cluster != view.cluster) {
-            inner.name_all(&old.cluster, &mut news);
-            inner.drop_policy(&old);
-        }
-        let cluster = inner.clusters.entry(view.cluster.clone()).or_default();
-        cluster.policies.insert(view.key.clone());
-        inner.name_all(&view.cluster, &mut news);
-        self.tell(&inner, news);
-    }
-
-    /// The policy is gone.
-    pub fn remove_policy(&self, key: &ObjectKey) {
-        let mut inner = self.write();
-        let Some(old) = inner.policies.remove(key) else {
-            return;
-        };
-        let mut news = News {
-            everybody: true,
-            ..News::default()
-        };
-        inner.name_all(&old.cluster, &mut news);
-        self.tell(&inner, news);
-        inner.drop_policy(&old);
     }
 
     /// Shows the target. It is news when its version is another one.
@@ -225,12 +190,9 @@ impl Views {
         bump(&self.changes);
     }
 
-    pub fn policy_keys(&self) -> Vec<ObjectKey> {
-        self.read().policies.keys().cloned().collect()
-    }
-
-    pub fn policy(&self, key: &ObjectKey) -> Option<Arc<PolicyView>> {
-        self.read().policies.get(key).cloned()
+    /// Tells those who look after all objects that something of them changed.
+    pub fn stir(&self) {
+        bump(&self.changes);
     }
 
     pub fn cluster_keys(&self) -> Vec<ClusterKey> {
@@ -285,17 +247,19 @@ impl Views {
 
     pub fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>> {
         let inner = self.read();
-        let of = |name: &ClusterKey| inner.clusters.get(name).map(|cluster| &cluster.policies);
-        let view = |key: &ObjectKey| inner.policies.get(key).cloned();
+        let of = |name: &ClusterKey| {
+            let policies = inner.clusters.get(name).map(|cluster| &cluster.policies);
+            let on = |policy: &ObjectKey| PolicyOn {
+                policy: policy.clone(),
+                cluster: name.clone(),
+            };
+            let views = policies.into_iter().flatten();
+            let views = views.filter_map(|policy| inner.policies.get(&on(policy)).cloned());
+            views.collect::<Vec<_>>()
+        };
         match inner.identity(cluster) {
-            None => of(cluster).into_iter().flatten().filter_map(view).collect(),
-            Some(identity) => identity
-                .targets
-                .iter()
-                .filter_map(of)
-                .flatten()
-                .filter_map(view)
-                .collect(),
+            None => of(cluster),
+            Some(identity) => identity.targets.iter().flat_map(of).collect(),
         }
     }
 
@@ -363,13 +327,6 @@ impl Inner {
         }
     }
 
-    fn drop_policy(&mut self, policy: &PolicyView) {
-        if let Some(cluster) = self.clusters.get_mut(&policy.cluster) {
-            cluster.policies.remove(&policy.key);
-        }
-        self.drop_idle(&policy.cluster);
-    }
-
     fn drop_run(&mut self, run: &RunView) {
         if let Some(cluster) = self.clusters.get_mut(&run.cluster) {
             cluster.runs.remove(&run.key);
@@ -403,26 +360,6 @@ impl Inner {
         self.clusters
             .retain(|key, cluster| targets.contains_key(key) || !cluster.is_idle());
     }
-}
-
-/// True when they differ at most in what is remembered.
-fn same_policy(old: &PolicyView, new: &PolicyView) -> bool {
-    let PolicyView {
-        key,
-        uid,
-        generation,
-        cluster,
-        spec,
-        state: _,
-    } = new;
-    let described =
-        (&old.key, &old.uid, old.generation, &old.cluster) == (key, uid, *generation, cluster);
-    described
-        && match (&old.spec, spec) {
-            (Ok(old), Ok(new)) => Arc::ptr_eq(old, new) || old == new,
-            (Err(old), Err(new)) => old == new,
-            _ => false,
-        }
 }
 
 /// True when they differ at most in how far the sweep is.

@@ -40,6 +40,8 @@ struct Kept<T> {
 /// An answer, and whether somebody else's request brought it.
 pub(in crate::signals) struct Obtained<T> {
     pub(in crate::signals) answer: Arc<T>,
+    /// When the request was sent that brought it.
+    pub(in crate::signals) sent_at: Timestamp,
     pub(in crate::signals) shared: bool,
 }
 
@@ -75,6 +77,7 @@ impl<T> Shared<T> {
             if kept.sent_at >= asked_at && kept.sent_at <= Timestamp::now() {
                 return Obtained {
                     answer: kept.answer.clone(),
+                    sent_at: kept.sent_at,
                     shared: true,
                 };
             }
@@ -88,6 +91,7 @@ impl<T> Shared<T> {
         });
         Obtained {
             answer,
+            sent_at,
             shared: false,
         }
     }

@@ -30,30 +30,36 @@ macro_rules! metrics {
 metrics! {
     // Policies.
     POLICY = "defragd_policy", None, Info, ["namespace", "name", "cluster", "cluster_kind"],
-        "The cluster that the policy is about";
-    SIGNAL_STATE = "defragd_policy_signal_state", None, Gauge, ["namespace", "name", "state"],
+        "The cluster that the policy is about; one for each that it selects";
+    SIGNAL_STATE = "defragd_policy_signal_state", None, Gauge, ["namespace", "name", "cluster", "cluster_kind", "state"],
         "1 for the state of the policy's signal, 0 for the other four";
-    SIGNAL_VALUE = "defragd_policy_signal_value", None, Gauge, ["namespace", "name"],
+    SIGNAL_VALUE = "defragd_policy_signal_value", None, Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "The number that the signal compared; absent without one";
-    DECISION = "defragd_policy_decision", None, Gauge, ["namespace", "name", "reason"],
+    DECISION = "defragd_policy_decision", None, Gauge, ["namespace", "name", "cluster", "cluster_kind", "reason"],
         "1 for the reason of the policy's last decision; other reasons are absent";
-    FIRING_SINCE = "defragd_policy_firing_since_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
+    FIRING_SINCE = "defragd_policy_firing_since_timestamp", Some("seconds"), Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "Since when the signal fires; absent while it does not";
-    BLOCKED_SINCE = "defragd_policy_blocked_since_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
+    BLOCKED_SINCE = "defragd_policy_blocked_since_timestamp", Some("seconds"), Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "Since when a run is due and something keeps it from starting, which the decision names; absent otherwise";
-    BLOCKERS_SINCE = "defragd_policy_blockers_since_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
+    BLOCKERS_SINCE = "defragd_policy_blockers_since_timestamp", Some("seconds"), Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "Since when the policy's blockers hold back a run that is due; absent while none does";
-    NEXT_ELIGIBLE = "defragd_policy_next_eligible_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
+    NEXT_ELIGIBLE = "defragd_policy_next_eligible_timestamp", Some("seconds"), Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "Before this no run starts; absent when nothing holds one back";
-    LAST_RUN = "defragd_policy_last_run_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
+    LAST_RUN = "defragd_policy_last_run_timestamp", Some("seconds"), Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "End of the last run on the policy's cluster, whoever made it";
-    LAST_SUCCESS = "defragd_policy_last_success_timestamp", Some("seconds"), Gauge, ["namespace", "name"],
+    LAST_SUCCESS = "defragd_policy_last_success_timestamp", Some("seconds"), Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "End of the last run on the policy's cluster that succeeded, dry runs aside; absent when none is known";
-    BACKOFF_LEVEL = "defragd_policy_backoff_level", None, Gauge, ["namespace", "name"],
+    BACKOFF_LEVEL = "defragd_policy_backoff_level", None, Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "Runs in a row that gave back too little";
-    FAILURE_LEVEL = "defragd_policy_failure_level", None, Gauge, ["namespace", "name"],
+    FAILURE_LEVEL = "defragd_policy_failure_level", None, Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "Runs in a row that failed";
-    FALLBACK = "defragd_policy_fallback_active", None, Gauge, ["namespace", "name"],
+    FLEET_CLUSTERS = "defragd_policy_clusters", None, Gauge, ["namespace", "name"],
+        "Clusters that the policy's selector gives it; absent without a selector";
+    FLEET_EXCESS = "defragd_policy_excess_clusters", None, Gauge, ["namespace", "name"],
+        "Clusters that match the selector beyond the most that one policy serves; nothing is done for them";
+    FLEET_UNMATCHED = "defragd_policy_unmatched_series", None, Gauge, ["namespace", "name"],
+        "Series of the policy's query that are about none of its clusters; absent when nobody can say";
+    FALLBACK = "defragd_policy_fallback_active", None, Gauge, ["namespace", "name", "cluster", "cluster_kind"],
         "1 while the fallback's probe decides because the source fails";
 
     // Clusters.

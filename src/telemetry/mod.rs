@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::core::key::{ClusterKey, ObjectKey};
+use crate::core::key::{ClusterKey, ObjectKey, PolicyOn};
 use crate::core::reason::Reason;
 use crate::core::run::RunRecord;
 use crate::core::view::Observation;
@@ -36,7 +36,7 @@ use crate::signals::Sources;
 use self::counts::Counts;
 use self::health::Health;
 use self::metrics::Scrape;
-use self::objects::{Objects, PolicyNumbers};
+use self::objects::{FleetNumbers, Objects, PolicyNumbers};
 
 pub use self::health::Stuck;
 pub use self::objects::{Evaluated, Series, Unfinished};
@@ -71,10 +71,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Objects.
 impl Telemetry {
-    /// The policy has a worker, and series as long as the answer lives. What is
-    /// told of a policy without that is not kept.
-    pub fn policy_series(self: &Arc<Self>, policy: &ObjectKey) -> Series {
+    /// The policy has a worker on the cluster, and series as long as the answer
+    /// lives. What is told of a policy without that is not kept.
+    pub fn policy_series(self: &Arc<Self>, policy: &PolicyOn) -> Series {
         Series::of_policy(self.clone(), policy.clone())
+    }
+
+    /// As [`Telemetry::policy_series`], for a policy that selects its clusters.
+    pub fn fleet_series(self: &Arc<Self>, fleet: &ObjectKey) -> Series {
+        Series::of_fleet(self.clone(), fleet.clone())
     }
 
     /// As [`Telemetry::policy_series`], for a cluster.
@@ -82,8 +87,27 @@ impl Telemetry {
         Series::of_cluster(self.clone(), cluster.clone())
     }
 
-    /// A policy was evaluated.
-    pub fn policy_evaluated(&self, policy: &ObjectKey, evaluated: Evaluated<'_>) {
+    /// A fleet was looked at: how many clusters it has, how many match beyond the
+    /// most that a policy serves, and how many series are about none of them.
+    pub fn fleet_seen(
+        &self,
+        fleet: &ObjectKey,
+        clusters: usize,
+        excess: usize,
+        unmatched: Option<usize>,
+    ) {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        if let Some(numbers) = self.objects().fleets.get_mut(fleet) {
+            *numbers = Arc::new(FleetNumbers {
+                clusters: number(clusters),
+                excess: number(excess),
+                unmatched: unmatched.map(number),
+            });
+        }
+    }
+
+    /// A policy was evaluated on a cluster.
+    pub fn policy_evaluated(&self, policy: &PolicyOn, evaluated: Evaluated<'_>) {
         let evaluated = Arc::new(Some(PolicyNumbers::from(evaluated)));
         if let Some(numbers) = self.objects().policies.get_mut(policy) {
             *numbers = evaluated;

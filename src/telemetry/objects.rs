@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::Telemetry;
 use crate::core::decide::ClusterState;
-use crate::core::key::{ClusterKey, ObjectKey};
+use crate::core::key::{ClusterKey, ObjectKey, PolicyOn};
 use crate::core::reason::Reason;
 use crate::core::rule::{Quota, QuotaSource};
 use crate::core::run::{Phase, RunRecord};
@@ -18,7 +18,6 @@ use crate::core::view::{AlarmKind, MemberView, Observation};
 /// What an evaluation of a policy came to.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluated<'a> {
-    pub cluster: &'a ClusterKey,
     pub state: &'a ClusterState,
     /// What the signal just gave, exactly; the state keeps a coarser number.
     pub value: Option<f64>,
@@ -47,16 +46,25 @@ pub struct Series {
 
 #[derive(Clone, Debug)]
 enum Subject {
-    Policy(ObjectKey),
+    Policy(PolicyOn),
+    Fleet(ObjectKey),
     Cluster(ClusterKey),
 }
 
 impl Series {
-    pub(super) fn of_policy(telemetry: Arc<Telemetry>, policy: ObjectKey) -> Self {
+    pub(super) fn of_policy(telemetry: Arc<Telemetry>, policy: PolicyOn) -> Self {
         telemetry.objects().policies.hold(&policy);
         Series {
             telemetry,
             of: Subject::Policy(policy),
+        }
+    }
+
+    pub(super) fn of_fleet(telemetry: Arc<Telemetry>, fleet: ObjectKey) -> Self {
+        telemetry.objects().fleets.hold(&fleet);
+        Series {
+            telemetry,
+            of: Subject::Fleet(fleet),
         }
     }
 
@@ -74,6 +82,7 @@ impl Drop for Series {
         let mut objects = self.telemetry.objects();
         match &self.of {
             Subject::Policy(policy) => objects.policies.release(policy),
+            Subject::Fleet(fleet) => objects.fleets.release(fleet),
             Subject::Cluster(cluster) => objects.clusters.release(cluster),
         }
     }
@@ -83,7 +92,8 @@ impl Drop for Series {
 /// costs little more than counting references.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
-    pub(super) policies: Shown<ObjectKey, Option<PolicyNumbers>>,
+    pub(super) policies: Shown<PolicyOn, Option<PolicyNumbers>>,
+    pub(super) fleets: Shown<ObjectKey, FleetNumbers>,
     pub(super) clusters: Shown<ClusterKey, ClusterNumbers>,
     pub(super) unfinished: BTreeMap<ClusterKey, UnfinishedNumbers>,
 }
@@ -125,9 +135,18 @@ impl<K: Ord + Clone, N: Default> Shown<K, N> {
     }
 }
 
+/// Of a policy that selects its clusters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FleetNumbers {
+    pub(super) clusters: u64,
+    /// Clusters that match beyond the most that a policy serves.
+    pub(super) excess: u64,
+    /// Series about no cluster of it; `None` when nobody can say.
+    pub(super) unmatched: Option<u64>,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct PolicyNumbers {
-    pub(super) cluster: ClusterKey,
     pub(super) signal: Option<SignalState>,
     pub(super) value: Option<f64>,
     pub(super) decision: Option<Reason>,
@@ -145,13 +164,11 @@ pub(super) struct PolicyNumbers {
 impl From<Evaluated<'_>> for PolicyNumbers {
     fn from(evaluated: Evaluated<'_>) -> Self {
         let Evaluated {
-            cluster,
             state,
             value,
             blocked_since,
         } = evaluated;
         PolicyNumbers {
-            cluster: cluster.clone(),
             signal: state.signal.as_ref().map(|signal| signal.state),
             value,
             decision: state.decision.as_ref().map(|note| note.reason),

@@ -2,6 +2,7 @@
 //! etcd members where calls have to be counted.
 
 mod burst;
+mod fleets;
 mod leading;
 mod memory;
 mod policies;

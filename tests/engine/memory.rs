@@ -12,8 +12,8 @@ use defragd::core::run::{Note, Phase, RunRecord, RunSpec};
 use defragd::core::signal::Signal;
 use defragd::core::window::Schedule;
 use defragd::engine::{
-    ClusterKey, Created, Engine, Event, Host, HostError, Limits, NewRun, ObjectKey, PolicyReport,
-    PolicyView, RunView, TargetReport, TargetView, now,
+    ClusterKey, Created, Engine, Event, FleetReport, FleetView, Host, HostError, Limits, NewRun,
+    ObjectKey, PolicyOn, PolicyReport, PolicyView, RunView, TargetReport, TargetView, now,
 };
 use defragd::etcd::{Connection, Endpoint};
 use defragd::hosts::views::Views;
@@ -69,6 +69,7 @@ pub(crate) struct Heard {
     pub(crate) made_for: Vec<(Option<Timestamp>, ObjectKey)>,
     pub(crate) removed: Vec<Arc<RunView>>,
     pub(crate) targets: BTreeMap<ClusterKey, Note>,
+    pub(crate) fleets: BTreeMap<ObjectKey, FleetReport>,
 }
 
 impl Memory {
@@ -142,12 +143,24 @@ impl Memory {
 }
 
 impl Host for Memory {
-    fn policy_keys(&self) -> Vec<ObjectKey> {
+    fn policy_keys(&self) -> Vec<PolicyOn> {
         self.views.policy_keys()
     }
 
-    fn policy(&self, key: &ObjectKey) -> Option<Arc<PolicyView>> {
+    fn policy(&self, key: &PolicyOn) -> Option<Arc<PolicyView>> {
         self.views.policy(key)
+    }
+
+    fn policy_spec(&self, key: &ObjectKey) -> Option<Arc<Policy>> {
+        self.views.policy_spec(key)
+    }
+
+    fn fleet_keys(&self) -> Vec<ObjectKey> {
+        self.views.fleet_keys()
+    }
+
+    fn fleet(&self, key: &ObjectKey) -> Option<Arc<FleetView>> {
+        self.views.fleet(key)
     }
 
     fn cluster_keys(&self) -> Vec<ClusterKey> {
@@ -268,15 +281,16 @@ impl Host for Memory {
         }
     }
 
-    async fn record_policy(&self, key: &ObjectKey, report: &PolicyReport) -> Result<(), HostError> {
-        if let Some(view) = self.views.policy(key) {
-            self.views.put_policy(Arc::new(PolicyView {
-                state: report.state.clone(),
-                ..(*view).clone()
-            }));
-        }
+    async fn record_policy(&self, key: &PolicyOn, report: &PolicyReport) -> Result<(), HostError> {
+        self.views.remember(key, &report.uid, &report.state);
         let mut heard = self.heard.lock().unwrap();
-        *heard.evaluations.entry(key.clone()).or_default() += 1;
+        *heard.evaluations.entry(key.policy.clone()).or_default() += 1;
+        Ok(())
+    }
+
+    async fn record_fleet(&self, key: &ObjectKey, report: &FleetReport) -> Result<(), HostError> {
+        let mut heard = self.heard.lock().unwrap();
+        heard.fleets.insert(key.clone(), report.clone());
         Ok(())
     }
 
@@ -393,6 +407,8 @@ pub(crate) fn run(name: &str, on: &str) -> RunView {
 pub(crate) fn policy(name: &str, on: &str, edit: impl FnOnce(&mut Policy)) -> PolicyView {
     let mut policy = Policy {
         signal: Signal::Probe(Rule::default()),
+        fleet: None,
+        series: None,
         hold_for: SignedDuration::ZERO,
         interval: SignedDuration::from_hours(24),
         no_data: OnSilence::Hold,
@@ -418,6 +434,7 @@ pub(crate) fn policy(name: &str, on: &str, edit: impl FnOnce(&mut Policy)) -> Po
         uid: name.to_owned(),
         generation: 1,
         cluster: cluster(on),
+        series: None,
         spec: Ok(Arc::new(policy)),
         state: ClusterState {
             observed_trigger: Some(None),

@@ -73,7 +73,12 @@ async fn the_administrators_limit_counts_runs_of_all_policies() {
     };
     let working = Working::start(&host, limits);
     let decision = |host: &Memory, name: &str| -> Option<Note> {
-        host.views.policy(&key(name))?.state.decision.clone()
+        host.views
+            .policy_units(&key(name))
+            .first()?
+            .state
+            .decision
+            .clone()
     };
     let refused = |host: &Memory| -> Vec<Note> {
         let decisions = names.iter().filter_map(|name| decision(host, name));

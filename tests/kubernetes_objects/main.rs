@@ -4,6 +4,7 @@
 mod admission;
 mod deleting;
 mod examples;
+mod fleet;
 mod idle;
 mod load;
 mod malformed;

@@ -5,6 +5,7 @@
 
 mod blockers;
 mod files;
+mod fleets;
 mod metrics;
 mod policies;
 mod removals;

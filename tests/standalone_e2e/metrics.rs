@@ -71,7 +71,20 @@ async fn prometheus_reads_everything() -> Result<(), Error> {
     world.until("the run to end", one_is_complete).await?;
     // One more that goes on for ever, so that there is something to tell of.
     let held = run("held", "demo", json!({ "suspend": true }));
-    world.write(&[eager.clone(), calm, held.clone()])?;
+    // And a fleet without clusters, whose only series is about nobody.
+    let mut fleet = policy(
+        "fleet",
+        json!({
+            "clusterSelector": { "matchLabels": { "tier": "nowhere" } },
+            "signal": { "prometheus": {
+                "source": "main", "query": "up", "above": 1, "clusterLabel": "instance",
+            } },
+        }),
+    );
+    if let Some(spec) = fleet["spec"].as_object_mut() {
+        spec.remove("clusterRef");
+    }
+    world.write(&[eager.clone(), calm, held.clone(), fleet])?;
     world
         .until("the held run to be in the way", |s| {
             s.decision("eager") == "ClusterBusy"
@@ -90,8 +103,7 @@ async fn prometheus_reads_everything() -> Result<(), Error> {
     world.write(&[eager, held])?;
     prometheus.wait_for(calm, <[_]>::is_empty).await?;
 
-    let success =
-        "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"eager\"}";
+    let success = "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"eager\",cluster=\"demo\",cluster_kind=\"EtcdTarget\"}";
     let before = metric(&world.defragd.page("/metrics").await?, success);
     assert!(before.is_some());
     world.defragd.stop().await?;

@@ -171,8 +171,7 @@ async fn the_policy_word_for_word() -> Result<(), Error> {
         Some(1.0),
         "{page}"
     );
-    let decision =
-        "defragd_policy_decision{namespace=\"default\",name=\"fragmented\",reason=\"CoolingDown\"}";
+    let decision = "defragd_policy_decision{namespace=\"default\",name=\"fragmented\",cluster=\"demo\",cluster_kind=\"EtcdTarget\",reason=\"CoolingDown\"}";
     assert_eq!(number(decision), Some(1.0), "{page}");
     assert_eq!(
         number("defragd_member_defragmentation_duration_seconds_count"),

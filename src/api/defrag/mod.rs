@@ -84,6 +84,17 @@ impl ClusterRef {
             .map(|(_, known)| known)
     }
 
+    /// The reference to a cluster of the same namespace.
+    pub fn to(cluster: &ClusterKey) -> Self {
+        let ClusterKey { kind, object } = cluster;
+        let foreign = *kind != ClusterKind::EtcdTarget;
+        ClusterRef {
+            api_version: foreign.then(|| format!("{}/{}", kind.group(), kind.version())),
+            kind: foreign.then(|| kind.kind().to_owned()),
+            name: object.name.clone(),
+        }
+    }
+
     /// The cluster that an object in `namespace` means. A reference that
     /// validation refuses counts as one to an `EtcdTarget`.
     pub fn key(&self, namespace: &str) -> ClusterKey {

@@ -6,6 +6,7 @@ use super::*;
 
 mod admission;
 mod cel;
+mod fleets;
 mod places;
 mod targets;
 

@@ -235,7 +235,8 @@ fn examples_lint_clean() {
                 spec.pod_selector.is_some() || spec.tls.as_ref().is_some_and(secret)
             }
             Object::Policy(policy) => {
-                policy.spec.cluster_ref.cluster_kind() != Some(ClusterKind::EtcdTarget)
+                let named = policy.spec.cluster_ref.as_ref();
+                named.is_some_and(|named| named.cluster_kind() != Some(ClusterKind::EtcdTarget))
             }
             Object::Run(_) => false,
         });
@@ -252,6 +253,7 @@ fn examples_lint_clean() {
         assert!(
             [
                 &["EtcdTarget", "EtcdDefragPolicy"][..],
+                &["EtcdTarget", "EtcdTarget", "EtcdDefragPolicy"],
                 &["EtcdDefragPolicy"]
             ]
             .contains(&&kinds[..]),
@@ -266,4 +268,22 @@ fn examples_lint_clean() {
         seen += 1;
     }
     assert!(seen >= 9, "only {seen} examples in {}", folder.display());
+}
+
+#[test]
+fn fleets_without_targets_and_queries_without_their_label_are_told() {
+    let text = "apiVersion: defragd.dev/v1alpha1\nkind: EtcdDefragPolicy\nmetadata: {name: p}\nspec:\n  \
+                clusterSelector: {matchLabels: {tier: prod}}\n  signal: {prometheus: {source: main, query: \
+                'max(etcd_x_bytes)', above: 1Gi, clusterLabel: cluster}}\n";
+    let findings = lint(&parse("p.yaml", text), None, Place::Anywhere);
+    let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(findings.len(), 2, "{findings:#?}");
+    assert!(
+        findings[0].contains("spec.clusterSelector"),
+        "{findings:#?}"
+    );
+    assert!(
+        findings[1].contains("aggregate by (cluster)"),
+        "{findings:#?}"
+    );
 }

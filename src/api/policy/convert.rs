@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::blocked::{BlockedStatus, SpellStatus};
 use super::status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
-    RunStartStatus, SignalStatus,
+    RunStartStatus, SignalStatus, SummaryStatus,
 };
 use crate::api::conditions::{self, ConditionStatus, types};
 use crate::api::defrag::NoteStatus;
@@ -19,6 +19,9 @@ use crate::core::decide::{
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::signal::SignalState;
+
+/// Clusters that a policy was about before and that are remembered, at most.
+const MAX_OTHERS: usize = 50;
 
 impl ClusterStatus {
     /// What is remembered of the cluster `name`, as it is stored.
@@ -73,6 +76,30 @@ impl ClusterStatus {
             blocked: blocked.as_ref().map(BlockedStatus::from),
             decision: decision.as_ref().map(NoteStatus::from),
             timeline: timeline.iter().map(SpellStatus::from).collect(),
+            absent_since: None,
+        }
+    }
+}
+
+impl ClusterStatus {
+    /// The columns of a policy that is about this cluster.
+    fn summary(&self) -> SummaryStatus {
+        let signal = self.signal.as_ref();
+        let last = self.last_run.as_ref();
+        let decision = self.decision.clone().unwrap_or_default();
+        SummaryStatus {
+            cluster: self.name.clone(),
+            signal: signal
+                .map_or("", |s| SignalState::from(s.state).as_str())
+                .to_owned(),
+            decision: decision.reason,
+            value: signal.and_then(|signal| signal.value),
+            last_run_time: last.map(|run| run.finished_at),
+            outcome: last.map(|run| run.outcome),
+            reclaimed: last.and_then(|run| run.reclaimed.clone()),
+            next_eligible_time: self.next_eligible_time,
+            message: decision.message,
+            ..SummaryStatus::default()
         }
     }
 }
@@ -189,12 +216,30 @@ impl LastRunStatus {
 
 /// The time lines of all clusters together are bounded: the more clusters, the
 /// shorter each.
-fn keep_small(clusters: &mut [ClusterStatus]) {
+pub(super) fn keep_small(clusters: &mut [ClusterStatus]) {
     let share = TIMELINE_TOTAL / clusters.len().max(1);
     for cluster in clusters {
         let excess = cluster.timeline.len().saturating_sub(share);
         cluster.timeline.drain(..excess);
     }
+}
+
+/// What somebody has to put right, or what has to appear.
+pub(super) fn broken(state: &ClusterState) -> Option<(Reason, &str)> {
+    let decision = state.decision.as_ref().filter(|note| {
+        matches!(
+            note.reason,
+            Reason::InvalidSpec | Reason::ClusterNotFound | Reason::MembersUnresolved
+        ) || note.reason.is_configuration()
+    });
+    let signal = state.signal.as_ref();
+    decision
+        .map(|note| (note.reason, note.message.as_str()))
+        .or_else(|| {
+            signal
+                .filter(|signal| signal.reason.is_configuration())
+                .map(|signal| (signal.reason, signal.message.as_str()))
+        })
 }
 
 impl EtcdDefragPolicyStatus {
@@ -217,29 +262,17 @@ impl EtcdDefragPolicyStatus {
         now: Timestamp,
     ) -> EtcdDefragPolicyStatus {
         let mut clusters = vec![ClusterStatus::from_state(name, state)];
-        clusters.extend(previous.clusters.iter().filter(|c| c.name != name).cloned());
+        let others = previous.clusters.iter().filter(|c| c.name != name);
+        clusters.extend(others.take(MAX_OTHERS).cloned());
         keep_small(&mut clusters);
+        let summary = Some(clusters[0].summary());
         let mut list = previous.conditions.clone();
         let mut set = |type_: &str, status: ConditionStatus, reason: Reason, message: &str| {
             conditions::set(&mut list, type_, status, reason, message, now, generation);
         };
 
-        let decision = state.decision.as_ref();
         let signal = state.signal.as_ref();
-        // What somebody has to put right, or what has to appear.
-        let broken = decision
-            .filter(|note| {
-                matches!(
-                    note.reason,
-                    Reason::InvalidSpec | Reason::ClusterNotFound | Reason::MembersUnresolved
-                ) || note.reason.is_configuration()
-            })
-            .map(|note| (note.reason, note.message.as_str()))
-            .or_else(|| {
-                signal
-                    .filter(|s| s.reason.is_configuration())
-                    .map(|s| (s.reason, s.message.as_str()))
-            });
+        let broken = broken(state);
         match broken {
             Some((reason, message)) => set(types::READY, false.into(), reason, message),
             None => set(
@@ -318,6 +351,8 @@ impl EtcdDefragPolicyStatus {
         }
         EtcdDefragPolicyStatus {
             observed_generation: generation,
+            summary,
+            unmatched_series: None,
             clusters,
             conditions: list,
         }

@@ -8,6 +8,8 @@
     reason = "kube's derive repeats each public struct inside a function"
 )]
 
+use std::collections::BTreeMap;
+
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,10 +17,12 @@ use serde::{Deserialize, Serialize};
 use super::defrag::{ClusterRef, RuleSpec, RunTemplate};
 use super::scalar::{IntOrString, mirror};
 use super::schema;
+use crate::core::key::ClusterKind;
 use crate::core::{decide, signal};
 
 mod blocked;
 mod convert;
+mod fleet;
 mod metric;
 mod status;
 
@@ -29,10 +33,12 @@ pub use metric::{
 };
 pub use status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
-    RunStartStatus, SignalOrigin, SignalStateStatus, SignalStatus,
+    RunStartStatus, SignalOrigin, SignalStateStatus, SignalStatus, SummaryStatus, UnmatchedStatus,
 };
 
-/// Watches one signal of one cluster and starts a run when it fires.
+pub use fleet::{FleetNow, TooLarge};
+
+/// Watches one signal of one cluster, or of many, and starts a run when it fires.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "defragd.dev",
@@ -44,11 +50,12 @@ pub use status::{
     derive = "PartialEq",
     shortname = "defragpolicy",
     category = "defragd",
-    doc = "Watches one signal of one etcd cluster and starts a defragmentation when it fires.",
+    doc = "Watches one signal of one etcd cluster, or of many, and starts a defragmentation when it fires.",
     printcolumn(
         name = "Cluster",
         type_ = "string",
-        json_path = ".spec.clusterRef.name"
+        json_path = ".status.summary.cluster",
+        description = "its name, or how many there are"
     ),
     printcolumn(
         name = "Ready",
@@ -59,24 +66,24 @@ pub use status::{
     printcolumn(
         name = "Signal",
         type_ = "string",
-        json_path = ".status.clusters[0].signal.state"
+        json_path = ".status.summary.signal"
     ),
     printcolumn(
         name = "Decision",
         type_ = "string",
-        json_path = ".status.clusters[0].decision.reason",
+        json_path = ".status.summary.decision",
         description = "why a run started, or why none does"
     ),
     printcolumn(
         name = "Last run",
         type_ = "date",
-        json_path = ".status.clusters[0].lastRun.finishedAt",
+        json_path = ".status.summary.lastRunTime",
         description = "how long ago it ended"
     ),
     printcolumn(
         name = "Next eligible",
         type_ = "string",
-        json_path = ".status.clusters[0].nextEligibleTime",
+        json_path = ".status.summary.nextEligibleTime",
         description = "no run starts before"
     ),
     printcolumn(
@@ -94,28 +101,28 @@ pub use status::{
     printcolumn(
         name = "Value",
         type_ = "string",
-        json_path = ".status.clusters[0].signal.value",
+        json_path = ".status.summary.value",
         description = "what the signal was last compared by",
         priority = 1
     ),
     printcolumn(
         name = "Outcome",
         type_ = "string",
-        json_path = ".status.clusters[0].lastRun.outcome",
+        json_path = ".status.summary.outcome",
         description = "of the last run",
         priority = 1
     ),
     printcolumn(
         name = "Reclaimed",
         type_ = "string",
-        json_path = ".status.clusters[0].lastRun.reclaimed",
+        json_path = ".status.summary.reclaimed",
         description = "by the last run",
         priority = 1
     ),
     printcolumn(
         name = "Message",
         type_ = "string",
-        json_path = ".status.clusters[0].decision.message",
+        json_path = ".status.summary.message",
         priority = 1
     )
 )]
@@ -128,13 +135,41 @@ pub use status::{
         "!has(self.fallback) || !has(self.onError) || self.onError == 'Fallback' \
          || (has(self.noData) && self.noData == 'Fallback')"
     ).message("the fallback is never used; set onError or noData to Fallback"))]
+#[x_kube(validation = Rule::new("has(self.clusterRef) != has(self.clusterSelector)")
+    .message("exactly one of clusterRef and clusterSelector is needed"))]
+#[x_kube(validation = Rule::new(
+        "!has(self.clusterSelector) || has(self.signal.prometheus) || has(self.signal.probe)"
+    ).message("clusterSelector needs a prometheus or a probe signal: an alert or a metric does not say which \
+                cluster it is about"))]
+#[x_kube(validation = Rule::new("!has(self.maxConcurrentRuns) || has(self.clusterSelector)")
+    .message("maxConcurrentRuns needs clusterSelector: one cluster has one run at a time"))]
+#[x_kube(validation = Rule::new(
+        "!has(self.clusterSelector) || !has(self.signal.prometheus) \
+         || has(self.signal.prometheus.clusterLabel) \
+         || (has(self.signal.prometheus.sameForAll) && self.signal.prometheus.sameForAll)"
+    ).message("with clusterSelector prometheus needs clusterLabel: which label of a series says which \
+               cluster it is about"))]
+#[x_kube(validation = Rule::new(
+        "has(self.clusterSelector) || !has(self.signal.prometheus) \
+         || (!has(self.signal.prometheus.clusterLabelFrom) && !has(self.signal.prometheus.sameForAll))"
+    ).message("clusterLabelFrom and sameForAll need clusterSelector"))]
 #[x_kube(validation = Rule::new("!has(self.fallback) || !has(self.signal.probe)")
     .message("a probe has no fallback: it is what a fallback would ask"))]
 #[x_kube(validation = Rule::new("!has(self.maxBlockedFor) || (has(self.blockers) && size(self.blockers) > 0)")
     .message("maxBlockedFor needs blockers"))]
 pub struct EtcdDefragPolicySpec {
     /// The cluster that runs are made for.
-    pub cluster_ref: ClusterRef,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterRef>,
+    /// The clusters that runs are made for, in place of `clusterRef`: those in
+    /// the policy's namespace whose objects have these labels, 1000 at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_selector: Option<ClusterSelectorSpec>,
+    /// Runs of this policy that go on at once, over all of its clusters; those
+    /// that have fired for longest are first. Absent: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub max_concurrent_runs: Option<i64>,
     /// What says that a run is due.
     pub signal: SignalSpec,
     /// How long the signal must fire without a break. Absent: 0s.
@@ -243,6 +278,10 @@ pub struct SignalSpec {
     .message("above and below exclude one another"))]
 #[x_kube(validation = Rule::new("!has(self.reduce) || has(self.above) || has(self.below)")
     .message("reduce needs above or below"))]
+#[x_kube(validation = Rule::new("!has(self.clusterLabelFrom) || has(self.clusterLabel)")
+    .message("clusterLabelFrom needs clusterLabel"))]
+#[x_kube(validation = Rule::new("!has(self.sameForAll) || !self.sameForAll || !has(self.clusterLabel)")
+    .message("clusterLabel and sameForAll exclude one another"))]
 pub struct PrometheusSignalSpec {
     /// The name of a source in defragd's own configuration.
     #[schemars(length(min = 1, max = 253))]
@@ -262,6 +301,63 @@ pub struct PrometheusSignalSpec {
     /// How several series become one verdict. Absent: there must be only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduce: Option<ReduceSpec>,
+    /// The label of a series that says which cluster it is about: each cluster
+    /// is judged by its own series only. Absent: every series is about the one
+    /// cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub cluster_label: Option<String>,
+    /// The label of a cluster's object that has the value of `clusterLabel`.
+    /// Absent: the object's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub cluster_label_from: Option<String>,
+    /// With a `clusterSelector` and without `clusterLabel`: the answer is about
+    /// all clusters alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_for_all: Option<bool>,
+}
+
+/// Clusters in the policy's namespace, by the labels of the objects that
+/// describe them. Without any requirement all are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSelectorSpec {
+    /// Labels with the value that they must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::optional_labels")]
+    #[x_kube(validation = schema::label_keys())]
+    pub match_labels: BTreeMap<String, String>,
+    /// What else must be true of their labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub match_expressions: Vec<LabelConditionSpec>,
+    /// The kinds of object that are meant. Absent: EtcdTarget. The others only
+    /// in Kubernetes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3))]
+    pub kinds: Vec<ClusterKindSpec>,
+}
+
+/// What describes clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum ClusterKindSpec {
+    EtcdTarget,
+    #[serde(rename = "EtcdCluster.etcd-operator.cozystack.io")]
+    CozystackCluster,
+    #[serde(rename = "EtcdCluster.operator.etcd.io")]
+    EtcdIoCluster,
+}
+
+impl From<ClusterKindSpec> for ClusterKind {
+    fn from(kind: ClusterKindSpec) -> Self {
+        match kind {
+            ClusterKindSpec::EtcdTarget => ClusterKind::EtcdTarget,
+            ClusterKindSpec::CozystackCluster => ClusterKind::CozystackCluster,
+            ClusterKindSpec::EtcdIoCluster => ClusterKind::EtcdIoCluster,
+        }
+    }
 }
 
 /// Alerts of a source that the administrator configured: the signal fires while

@@ -22,14 +22,92 @@ pub struct EtcdDefragPolicyStatus {
     /// The generation of the spec that this is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The clusters by name.
+    /// All clusters in a few words, for the columns of a table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<SummaryStatus>,
+    /// Series about no cluster of the policy; absent while there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmatched_series: Option<UnmatchedStatus>,
+    /// The clusters, each name once. Atomic, because there is one writer, and
+    /// who owns each field of a thousand clusters would take more room than they.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub clusters: Vec<ClusterStatus>,
-    /// `Ready`, `Firing`, `Fallback`, `Blocked`, `CoolingDown` and `Degraded`.
+    /// `Ready`, `Firing`, `Fallback`, `Blocked`, `CoolingDown`, `Degraded` and, of a
+    /// policy that selects its clusters, `SeriesMatched`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// All clusters of a policy in a few words.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct SummaryStatus {
+    /// The name of the cluster, or how many there are.
+    pub cluster: String,
+    /// Of a policy that selects its clusters: how many it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::int32")]
+    pub clusters: Option<u32>,
+    /// Those of them that fire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::int32")]
+    pub firing: Option<u32>,
+    /// Those that fire while something keeps a run from starting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::int32")]
+    pub blocked: Option<u32>,
+    /// Those on which a run of the policy goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::int32")]
+    pub running: Option<u32>,
+    /// The state of the signal, or how many clusters have which.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub signal: String,
+    /// The reason of the decision, or how many clusters have which.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub decision: String,
+    /// What the signal was last compared by; of one cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Number>,
+    /// When the last run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_time: Option<Time>,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<RunOutcome>,
+    /// What it gave back, such as 1.2 GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaimed: Option<String>,
+    /// Before this no run starts; of one cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_eligible_time: Option<Time>,
+    /// A sentence for a person.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// Series about no cluster of the policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct UnmatchedStatus {
+    /// How many there are.
+    #[schemars(schema_with = "schema::int64")]
+    pub series: u64,
+    /// How many of them lack the label.
+    #[serde(default, skip_serializing_if = "is_none_at_all")]
+    #[schemars(schema_with = "schema::int64")]
+    pub unlabelled: u64,
+    /// How many different values the others have.
+    #[serde(default, skip_serializing_if = "is_none_at_all")]
+    #[schemars(schema_with = "schema::int64")]
+    pub values: u64,
+    /// The first of these values, 20 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub listed: Vec<String>,
 }
 
 /// What is remembered of one cluster.
@@ -100,6 +178,10 @@ pub struct ClusterStatus {
     /// The last decisions, oldest first; the last one is `decision`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<SpellStatus>,
+    /// Since when the selector gives the policy this cluster no longer. What is
+    /// remembered stays for a while, should it come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent_since: Option<Time>,
 }
 
 /// The last evaluation of the signal.
@@ -189,6 +271,10 @@ mirror! {
 mirror! {
     /// Who gave the reading that decided.
     SignalOrigin = decide::Origin { Primary, Fallback }
+}
+
+fn is_none_at_all(value: &u64) -> bool {
+    *value == 0
 }
 
 fn is_zero(value: &u32) -> bool {

@@ -48,6 +48,22 @@ pub(super) fn blockers(check: &mut Check, specs: &[BlockerSpec]) -> Vec<Blocker>
                 "give each a name of its own",
             );
         }
+        if let Some(prometheus) = &signal.prometheus {
+            for (field, given) in [
+                ("clusterLabel", prometheus.cluster_label.is_some()),
+                ("clusterLabelFrom", prometheus.cluster_label_from.is_some()),
+                ("sameForAll", prometheus.same_for_all.is_some()),
+            ] {
+                if given {
+                    check.fail(
+                        format!("{path}.signal.prometheus.{field}"),
+                        "",
+                        "a blocker holds back the runs on every cluster of its policy",
+                        "remove it, and select the series in the query",
+                    );
+                }
+            }
+        }
         let signal = check.moved("spec.signal", &format!("{path}.signal"), |check| {
             signal_of(check, signal, false)
         });

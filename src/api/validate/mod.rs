@@ -3,6 +3,7 @@
 
 mod blockers;
 mod check;
+mod fleet;
 mod metric;
 mod policy;
 mod run;

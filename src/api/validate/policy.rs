@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::check::{Check, Span, days};
+use super::fleet;
 use super::metric::metric;
 use super::run::{positive, rule, template};
 use super::{FieldError, Place, blockers, quoted};
@@ -35,6 +36,8 @@ const MAX_WINDOWS: usize = 64;
 pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<FieldError>> {
     let EtcdDefragPolicySpec {
         cluster_ref,
+        cluster_selector,
+        max_concurrent_runs,
         signal,
         hold_for,
         interval,
@@ -59,7 +62,13 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
     let mut check = Check::at(place);
     let c = &mut check;
     c.name("metadata.name", object.metadata.name.as_deref());
-    c.cluster_ref("spec.clusterRef", cluster_ref);
+    let fleet = fleet::fleet(
+        c,
+        cluster_ref.as_ref(),
+        cluster_selector.as_ref(),
+        *max_concurrent_runs,
+    );
+    let series = fleet::series(c, signal, cluster_selector.is_some());
     let signal = signal_of(c, signal, fallback.is_some());
     let hold_for = c.duration(
         "spec.for",
@@ -141,6 +150,8 @@ pub fn policy(object: &EtcdDefragPolicy, place: Place) -> Result<Policy, Vec<Fie
         .map_or_else(RunSpec::default, |t| template(c, "spec.runTemplate", t));
     check.finish(Policy {
         signal,
+        fleet,
+        series,
         hold_for: hold_for.unwrap_or_default(),
         interval: interval.unwrap_or(DEFAULT_INTERVAL),
         no_data,
@@ -284,6 +295,9 @@ fn prometheus_of(check: &mut Check, spec: &PrometheusSignalSpec) -> Option<Prome
         above,
         below,
         reduce,
+        cluster_label: _,
+        cluster_label_from: _,
+        same_for_all: _,
     } = spec;
     if source.trim().is_empty() {
         check.fail(

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::core::fleet::{Fleet, SeriesMatch};
 use crate::core::reason::Reason;
 use crate::core::rule::{Percent, Rule};
 use crate::core::run::{Note, RunSpec};
@@ -34,6 +35,10 @@ pub const GAP_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     pub signal: Signal,
+    /// The clusters that are selected; `None`: the one that is named.
+    pub fleet: Option<Fleet>,
+    /// Which series are about which cluster; `None`: each about all.
+    pub series: Option<SeriesMatch>,
     /// How long the signal must fire without a break.
     pub hold_for: SignedDuration,
     pub interval: SignedDuration,

@@ -14,9 +14,10 @@ use std::time::Instant;
 use kube::api::DynamicObject;
 
 use super::objects::{
-    Kind, Policies, Runs, Targets, Version, generation_of, has_finalizer, is_deleting, key_of,
-    policy_view, run_view, status, target, uid_of, version_of,
+    Kind, Policies, Runs, Targets, Version, cluster_of, generation_of, has_finalizer, is_deleting,
+    key_of, policy_view, run_view, selects, status, target, uid_of, valid_policy, version_of,
 };
+use crate::core::decide::Policy;
 use crate::core::key::{ClusterKey, ObjectKey};
 use crate::core::run::Note;
 use crate::core::target::Target;
@@ -48,15 +49,19 @@ pub(super) struct Entry<K: Kind, X> {
 /// What is particular about a policy.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyExtra {
-    pub(super) cluster: ClusterKey,
+    /// The cluster that it names; `None`: it selects its clusters.
+    pub(super) cluster: Option<ClusterKey>,
     /// The generation since which it has been about this cluster.
     pub(super) cluster_since: i64,
+    /// The validated spec, or every error in one text.
+    pub(super) spec: Result<Arc<Policy>, String>,
 }
 
 /// What is particular about a target.
 #[derive(Clone, Debug)]
 pub(super) struct TargetExtra {
     pub(super) target: Result<Arc<Target>, Note>,
+    pub(super) labels: BTreeMap<String, String>,
 }
 
 pub(super) type Entries<K, X> = BTreeMap<ObjectKey, Entry<K, X>>;
@@ -74,13 +79,19 @@ pub(super) struct Cache {
 pub(super) enum Change {
     Nothing,
     Policy(Arc<PolicyView>),
+    /// It selects its clusters, which are to be worked out again.
+    Fleet(ObjectKey),
     PolicyGone(ObjectKey),
     Run(Arc<RunView>),
     RunGone(ObjectKey),
     /// Its record cannot be read, for this reason; it is about this cluster.
     RunUnreadable(ObjectKey, ClusterKey, String),
-    /// The clusters that targets describe are to be worked out again.
-    Target(ObjectKey),
+    /// The cluster that a target describes is to be worked out again. It has other
+    /// labels: also the clusters that policies select.
+    Target {
+        key: ObjectKey,
+        relabelled: bool,
+    },
 }
 
 /// A kind with its place in the cache.
@@ -113,20 +124,24 @@ impl Cached for Policies {
         status: &Result<Self::Status, String>,
         known: Option<&PolicyExtra>,
     ) -> (PolicyExtra, Change) {
-        let view = policy_view(object, status);
+        let cluster = (!selects(object)).then(|| cluster_of(object));
         let cluster_since = match known {
-            Some(known) if known.cluster == view.cluster => known.cluster_since,
-            _ => view.generation,
+            Some(known) if known.cluster == cluster => known.cluster_since,
+            _ => generation_of(object),
         };
         let extra = PolicyExtra {
-            cluster: view.cluster.clone(),
+            cluster,
             cluster_since,
+            spec: valid_policy(object, status),
         };
         let change = if is_deleting(object) {
             // It stays until its runs are gone, and asks nothing meanwhile.
-            Change::PolicyGone(view.key)
-        } else {
+            Change::PolicyGone(key_of(object))
+        } else if let Some(cluster) = &extra.cluster {
+            let view = policy_view(object, status, cluster, &extra.spec);
             Change::Policy(Arc::new(view))
+        } else {
+            Change::Fleet(key_of(object))
         };
         (extra, change)
     }
@@ -173,16 +188,24 @@ impl Cached for Targets {
     fn read(
         object: &DynamicObject,
         _status: &Result<Self::Status, String>,
-        _known: Option<&TargetExtra>,
+        known: Option<&TargetExtra>,
     ) -> (TargetExtra, Change) {
         let extra = TargetExtra {
             target: target(object),
+            labels: object.metadata.labels.clone().unwrap_or_default(),
         };
-        (extra, Change::Target(key_of(object)))
+        let change = Change::Target {
+            key: key_of(object),
+            relabelled: known.is_some_and(|known| known.labels != extra.labels),
+        };
+        (extra, change)
     }
 
     fn gone(key: &ObjectKey) -> Change {
-        Change::Target(key.clone())
+        Change::Target {
+            key: key.clone(),
+            relabelled: false,
+        }
     }
 }
 

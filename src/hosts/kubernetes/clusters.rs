@@ -185,6 +185,11 @@ impl Clusters {
         Ok(pods.map(|pod| Arc::new(PodView::from(&pod))).collect())
     }
 
+    /// What is followed.
+    pub(super) fn known(&self, need: &Need) -> Known {
+        self.follower.known(need)
+    }
+
     /// What is followed, or why it is not known.
     fn objects(&self, need: &Need) -> Result<Vec<Arc<DynamicObject>>, Note> {
         let resource = need.resource.as_str();
@@ -379,7 +384,19 @@ pub(super) async fn keep_resolved(host: Arc<KubernetesHost>) {
     }
 }
 
+/// What has to be followed to know the clusters of a kind; `None` for targets, which
+/// are watched anyway.
+pub(super) fn needs_of_kind(kind: ClusterKind, namespace: &str) -> Option<Need> {
+    let resource = match kind {
+        ClusterKind::EtcdTarget => return None,
+        ClusterKind::CozystackCluster => Resource::CozystackClusters,
+        ClusterKind::EtcdIoCluster => Resource::EtcdIoClusters,
+    };
+    Some(need(resource, namespace, String::new()))
+}
+
 fn refresh(host: &KubernetesHost) {
+    host.refresh_fleets();
     let foreign: BTreeSet<ClusterKey> = host
         .views
         .clusters_named()
@@ -395,6 +412,7 @@ fn refresh(host: &KubernetesHost) {
         targets.collect()
     };
     let mut needs: BTreeSet<Need> = by_pods.iter().map(|(_, need)| need.clone()).collect();
+    needs.extend(host.fleet_needs());
     for cluster in &foreign {
         match cluster.kind {
             ClusterKind::EtcdTarget => {}

@@ -18,17 +18,19 @@ use super::objects::{Policies, Runs, Targets, generation_of, is_deleting, owner_
 use super::store::{Store, Written, not_stored};
 use super::unreadable::Unreadable;
 use crate::api::API_VERSION;
-use crate::api::defrag::{EtcdDefrag, EtcdDefragSpec, EtcdDefragStatus};
+use crate::api::defrag::{ClusterRef, EtcdDefrag, EtcdDefragSpec, EtcdDefragStatus};
 use crate::api::policy::{EtcdDefragPolicy, EtcdDefragPolicySpec};
 use crate::api::target::{EtcdTarget, EtcdTargetStatus};
+use crate::core::decide::Policy;
 use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::core::target::Members;
 use crate::engine::{
-    About, Created, Event, Host, HostError, NewRun, PolicyReport, PolicyView, RunView,
-    TargetReport, TargetView, now,
+    About, Created, Event, FleetReport, FleetView, Host, HostError, NewRun, PolicyOn, PolicyReport,
+    PolicyView, RunView, TargetReport, TargetView, now,
 };
+use crate::hosts::fleet::{self, Batches, Item};
 use crate::hosts::report;
 use crate::hosts::views::Views;
 
@@ -46,6 +48,8 @@ pub(super) struct KubernetesHost {
     pub(super) clusters: Clusters,
     pub(super) events: Events,
     pub(super) unreadable: Unreadable,
+    /// Reports of policies that are stored together.
+    pub(super) batches: Batches,
 }
 
 impl KubernetesHost {
@@ -56,6 +60,7 @@ impl KubernetesHost {
             clusters,
             events,
             unreadable: Unreadable::default(),
+            batches: Batches::default(),
         }
     }
 
@@ -65,6 +70,7 @@ impl KubernetesHost {
         match change {
             Change::Nothing => {}
             Change::Policy(view) => self.views.put_policy(view),
+            Change::Fleet(key) => self.show_fleet(cache, &key),
             Change::PolicyGone(key) => self.views.remove_policy(&key),
             Change::Run(view) => {
                 self.unreadable.remove(&view.key);
@@ -78,8 +84,11 @@ impl KubernetesHost {
                 self.views.remove_run(&key);
                 self.unreadable.insert(key, cluster, problem);
             }
-            Change::Target(key) => {
+            Change::Target { key, relabelled } => {
                 self.clusters.show_target(cache, &self.views, &key);
+                if relabelled {
+                    self.views.stir();
+                }
             }
         }
     }
@@ -184,12 +193,24 @@ impl KubernetesHost {
 }
 
 impl Host for KubernetesHost {
-    fn policy_keys(&self) -> Vec<ObjectKey> {
+    fn policy_keys(&self) -> Vec<PolicyOn> {
         self.views.policy_keys()
     }
 
-    fn policy(&self, key: &ObjectKey) -> Option<Arc<PolicyView>> {
+    fn policy(&self, key: &PolicyOn) -> Option<Arc<PolicyView>> {
         self.views.policy(key)
+    }
+
+    fn policy_spec(&self, key: &ObjectKey) -> Option<Arc<Policy>> {
+        self.views.policy_spec(key)
+    }
+
+    fn fleet_keys(&self) -> Vec<ObjectKey> {
+        self.views.fleet_keys()
+    }
+
+    fn fleet(&self, key: &ObjectKey) -> Option<Arc<FleetView>> {
+        self.views.fleet(key)
     }
 
     fn cluster_keys(&self) -> Vec<ClusterKey> {
@@ -315,43 +336,16 @@ impl Host for KubernetesHost {
         Ok(())
     }
 
-    async fn record_policy(&self, key: &ObjectKey, report: &PolicyReport) -> Result<(), HostError> {
-        let _turn = self.store.turn::<Policies>(key).await;
-        let cluster = {
-            let cache = self.store.cache();
-            let Some(entry) = cache.policies.get(key) else {
-                return Ok(());
-            };
-            // It was another policy of this name, or about another cluster: that says
-            // nothing about this one.
-            if entry.uid != report.uid
-                || report.generation < entry.extra.cluster_since
-                || entry.deleting
-            {
-                return Ok(());
-            }
-            let cluster = entry.extra.cluster.local_name();
-            (!cluster.is_empty()).then_some(cluster)
-        };
-        let written = self
-            .store
-            .write_status::<Policies>(
-                key,
-                |cache, change| self.show(cache, change),
-                |before| report::policy_status(cluster.as_deref(), report, before, now()),
-            )
-            .await;
-        tolerate_vanished(written)?;
-        let _cache = self.store.cache();
-        if let Some(view) = self.views.policy(key)
-            && (&view.uid, view.generation) == (&report.uid, report.generation)
-        {
-            self.views.put_policy(Arc::new(PolicyView {
-                state: report.state.clone(),
-                ..(*view).clone()
-            }));
+    async fn record_policy(&self, key: &PolicyOn, report: &PolicyReport) -> Result<(), HostError> {
+        if fleet::is_no_news(&self.views, key, report) {
+            return Ok(());
         }
-        Ok(())
+        let item = Item::On(key.clone(), Box::new(report.clone()));
+        self.record_together(&key.policy, item).await
+    }
+
+    async fn record_fleet(&self, key: &ObjectKey, report: &FleetReport) -> Result<(), HostError> {
+        self.record_together(key, Item::Fleet(report.clone())).await
     }
 
     async fn record_target(
@@ -484,7 +478,7 @@ impl Host for KubernetesHost {
 }
 
 /// That an object is gone is no news where nothing depends on it.
-fn tolerate_vanished<S>(
+pub(super) fn tolerate_vanished<S>(
     written: Result<Written<S>, HostError>,
 ) -> Result<Option<Written<S>>, HostError> {
     match written {
@@ -502,7 +496,9 @@ fn new_run(
     cause: &Note,
 ) -> Result<DynamicObject, serde_json::Error> {
     let run = EtcdDefragSpec {
-        cluster_ref: spec.cluster_ref,
+        cluster_ref: spec
+            .cluster_ref
+            .unwrap_or_else(|| ClusterRef::to(&policy.cluster)),
         run: spec.run_template.unwrap_or_default(),
     };
     let metadata = ObjectMeta {

@@ -13,6 +13,7 @@
 //! | [`unreadable`] | runs that nobody can work on |
 //! | [`follow`], [`clusters`], [`resolve`] | how a cluster is reached: by a target's endpoints, by pods, by other operators' objects |
 //! | [`alerts`] | alerts that were delivered |
+//! | [`fleets`] | policies that select their clusters |
 //! | [`secrets`], [`events`] | credentials, and what people are told |
 //! | [`host`] | all of that as the engine's [`Host`](crate::engine::Host) |
 //!
@@ -24,6 +25,7 @@ mod api;
 mod cache;
 mod clusters;
 mod events;
+mod fleets;
 mod follow;
 mod host;
 mod lease;

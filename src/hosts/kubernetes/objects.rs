@@ -16,11 +16,13 @@ use crate::api::defrag::{ClusterRef, EtcdDefrag, EtcdDefragSpec, EtcdDefragStatu
 use crate::api::policy::{EtcdDefragPolicy, EtcdDefragPolicySpec, EtcdDefragPolicyStatus};
 use crate::api::target::{EtcdTarget, EtcdTargetSpec, EtcdTargetStatus};
 use crate::api::validate::{self, Place};
+use crate::core::decide::Policy;
 use crate::core::key::{ClusterKey, ObjectKey};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::core::target::Target;
 use crate::engine::{PolicyView, RunView};
+use crate::hosts::fleet::own_series;
 
 /// Keeps a run that has touched its cluster until its end is recorded.
 pub(super) const FINALIZER: &str = "defragd.dev/sweep";
@@ -151,16 +153,26 @@ pub(super) fn status<K: Kind>(object: &DynamicObject) -> Result<K::Status, Strin
 
 /// The cluster that the object is about, also when other parts of its spec
 /// cannot be read.
-fn cluster_of(object: &DynamicObject, key: &ObjectKey) -> ClusterKey {
+pub(super) fn cluster_of(object: &DynamicObject) -> ClusterKey {
+    let key = key_of(object);
     let cluster_ref = object.data.pointer("/spec/clusterRef");
     let parsed = cluster_ref.map(ClusterRef::deserialize);
     match parsed {
         Some(Ok(cluster_ref)) => cluster_ref.key(&key.namespace),
         Some(Err(_)) | None => ClusterKey::target(ObjectKey {
-            namespace: key.namespace.clone(),
+            namespace: key.namespace,
             name: String::new(),
         }),
     }
+}
+
+/// Whether a policy selects its clusters in place of naming one.
+pub(super) fn selects(object: &DynamicObject) -> bool {
+    let given = |field: &str| {
+        let value = object.data.pointer(field);
+        value.is_some_and(|value| !value.is_null())
+    };
+    given("/spec/clusterSelector") && !given("/spec/clusterRef")
 }
 
 /// What the object's metadata holds for validation.
@@ -191,38 +203,45 @@ pub(super) fn policy_spec(object: &DynamicObject) -> Result<EtcdDefragPolicySpec
     spec(object)
 }
 
-/// The policy with what is remembered of it.
+/// The validated spec of a policy, or every error in one text.
+pub(super) fn valid_policy(
+    object: &DynamicObject,
+    status: &Result<EtcdDefragPolicyStatus, String>,
+) -> Result<Arc<Policy>, String> {
+    let spec = spec::<EtcdDefragPolicySpec>(object)?;
+    // A policy that has forgotten its cooldown must not start anything.
+    if let Err(problem) = status {
+        return Err(format!(
+            "{problem}; restore it, or remove the status to start over"
+        ));
+    }
+    let object = EtcdDefragPolicy {
+        metadata: metadata(object),
+        spec,
+        status: None,
+    };
+    validate::policy(&object, Place::Kubernetes)
+        .map(Arc::new)
+        .map_err(|errors| validate::summary(&errors))
+}
+
+/// The policy with what is remembered of it and the cluster that it names.
 pub(super) fn policy_view(
     object: &DynamicObject,
     status: &Result<EtcdDefragPolicyStatus, String>,
+    cluster: &ClusterKey,
+    spec: &Result<Arc<Policy>, String>,
 ) -> PolicyView {
-    let key = key_of(object);
-    let cluster = cluster_of(object, &key);
-    let remembered = match status {
-        Ok(status) => Ok(status.state(&cluster.local_name())),
-        Err(problem) => Err(format!(
-            "{problem}; restore it, or remove the status to start over"
-        )),
-    };
-    let spec = spec::<EtcdDefragPolicySpec>(object).and_then(|spec| {
-        // A policy that has forgotten its cooldown must not start anything.
-        remembered.clone()?;
-        let object = EtcdDefragPolicy {
-            metadata: metadata(object),
-            spec,
-            status: None,
-        };
-        validate::policy(&object, Place::Kubernetes)
-            .map(Arc::new)
-            .map_err(|errors| validate::summary(&errors))
-    });
+    let remembered = status.as_ref().ok();
+    let state = remembered.and_then(|status| status.state(&cluster.local_name()));
     PolicyView {
+        key: key_of(object),
         uid: uid_of(object),
         generation: generation_of(object),
-        cluster,
-        spec,
-        state: remembered.ok().flatten().unwrap_or_default(),
-        key,
+        cluster: cluster.clone(),
+        series: own_series(spec, cluster),
+        spec: spec.clone(),
+        state: state.unwrap_or_default(),
     }
 }
 
@@ -235,7 +254,7 @@ pub(super) fn run_view(
     status: &Result<EtcdDefragStatus, String>,
 ) -> Result<RunView, (ClusterKey, String)> {
     let key = key_of(object);
-    let cluster = cluster_of(object, &key);
+    let cluster = cluster_of(object);
     let record = match status {
         Ok(status) => RunRecord::try_from(status).map_err(|error| error.to_string()),
         Err(problem) => Err(problem.clone()),

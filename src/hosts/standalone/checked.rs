@@ -8,11 +8,13 @@ use crate::api::defrag::EtcdDefrag;
 use crate::api::policy::EtcdDefragPolicy;
 use crate::api::target::EtcdTarget;
 use crate::api::validate::{self, Place};
+use crate::core::decide::Policy;
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::core::view::ClusterId;
 use crate::engine::{ClusterKey, ObjectKey, PolicyView, RunView, TargetView};
 use crate::hosts::connection::of_files;
+use crate::hosts::fleet::own_series;
 
 fn never_valid() -> String {
     "no document of it could ever be read".to_owned()
@@ -76,23 +78,18 @@ pub(super) fn cluster_id(stored: &StoredTarget) -> Option<ClusterId> {
     stored.status.cluster_id.as_deref()?.parse().ok()
 }
 
-/// `named` is the cluster of a document that could not be used as a whole.
-pub(super) fn policy_view(
+/// Whether the policy selects its clusters.
+pub(super) fn selects(stored: &StoredPolicy) -> bool {
+    let spec = stored.spec.as_ref();
+    spec.is_some_and(|spec| spec.cluster_ref.is_none() && spec.cluster_selector.is_some())
+}
+
+/// The validated spec of a policy, or every error in one text.
+pub(super) fn policy_spec(
     stored: &StoredPolicy,
     blocked: Option<&str>,
-    named: Option<&str>,
-) -> PolicyView {
-    let key = stored.key();
-    let cluster = stored
-        .spec
-        .as_ref()
-        .map(|spec| spec.cluster_ref.name.as_str())
-        .or(named);
-    let cluster = ClusterKey::target(ObjectKey {
-        namespace: key.namespace.clone(),
-        name: cluster.unwrap_or_default().to_owned(),
-    });
-    let spec = usable(
+) -> Result<Arc<Policy>, String> {
+    usable(
         stored.spec.as_ref(),
         blocked,
         stored.annotation(DOCUMENT_ERROR),
@@ -106,8 +103,33 @@ pub(super) fn policy_view(
         validate::policy(&object, Place::Standalone)
             .map(Arc::new)
             .map_err(|errors| validate::summary(&errors))
+    })
+}
+
+/// The name of the cluster that a policy is about; `None` when it names none.
+pub(super) fn cluster_name(stored: &StoredPolicy) -> Option<&str> {
+    let cluster = stored.spec.as_ref()?.cluster_ref.as_ref()?;
+    Some(&cluster.name)
+}
+
+/// Of a policy that names its cluster. `named` is the cluster of a document that
+/// could not be used as a whole.
+pub(super) fn policy_view(
+    stored: &StoredPolicy,
+    blocked: Option<&str>,
+    named: Option<&str>,
+) -> PolicyView {
+    let key = stored.key();
+    let cluster = ClusterKey::target(ObjectKey {
+        namespace: key.namespace.clone(),
+        name: cluster_name(stored)
+            .or(named)
+            .unwrap_or_default()
+            .to_owned(),
     });
+    let spec = policy_spec(stored, blocked);
     PolicyView {
+        series: own_series(&spec, &cluster),
         uid: stored.metadata.uid.clone().unwrap_or_default(),
         generation: stored.generation(),
         state: stored

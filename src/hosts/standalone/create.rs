@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::host::{Inner, StandaloneHost};
 use super::stored::{CAUSE, Kind, StoredRun};
 use crate::api::API_VERSION;
-use crate::api::defrag::{EtcdDefragSpec, EtcdDefragStatus};
+use crate::api::defrag::{ClusterRef, EtcdDefragSpec, EtcdDefragStatus};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::engine::{HostError, ObjectKey, PolicyView};
@@ -60,7 +60,10 @@ pub(super) fn new_run(
         )));
     };
     let run = EtcdDefragSpec {
-        cluster_ref: spec.cluster_ref.clone(),
+        cluster_ref: match &spec.cluster_ref {
+            Some(named) => named.clone(),
+            None => ClusterRef::to(&policy.cluster),
+        },
         run: spec.run_template.clone().unwrap_or_default(),
     };
     let mut stored = StoredRun::new(Kind::Run, key, Some(run), created_at);

@@ -16,12 +16,14 @@ use super::objects::Ref;
 use super::store::{Loaded, StateError, Store};
 use super::stored::{Kind, OfKind, StoredPolicy, StoredRun, StoredTarget, file_name};
 use crate::api::defrag::EtcdDefragStatus;
+use crate::core::decide::Policy;
 use crate::core::reason::Reason;
 use crate::core::run::RunRecord;
 use crate::engine::{
-    About, ClusterKey, Created, Event, Host, HostError, NewRun, ObjectKey, PolicyReport,
-    PolicyView, RunView, TargetReport, TargetView, now,
+    About, ClusterKey, Created, Event, FleetReport, FleetView, Host, HostError, NewRun, ObjectKey,
+    PolicyOn, PolicyReport, PolicyView, RunView, TargetReport, TargetView, now,
 };
+use crate::hosts::fleet::{self, Batches, Item};
 use crate::hosts::report;
 use crate::hosts::views::Views;
 use crate::telemetry::Telemetry;
@@ -65,6 +67,8 @@ pub struct StandaloneHost {
     stripes: [tokio::sync::Mutex<()>; STRIPES],
     /// What the engine sees. Changed under the lock of `inner`.
     pub(super) views: Views,
+    /// Reports of policies that are stored together.
+    pub(super) batches: Batches,
     /// The last version that a target's view got.
     versions: AtomicU64,
     /// The objects are to be read again.
@@ -112,6 +116,7 @@ impl StandaloneHost {
             inner: Mutex::new(inner),
             stripes: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
             views,
+            batches: Batches::default(),
             versions: AtomicU64::new(0),
             reread: Notify::new(),
             telemetry,
@@ -190,14 +195,14 @@ impl<S, T> Entry<super::stored::Stored<S, T>> {
     }
 }
 
-fn not_stored(error: &StateError) -> HostError {
+pub(super) fn not_stored(error: &StateError) -> HostError {
     HostError {
         reason: Reason::NotStored,
         message: error.to_string(),
     }
 }
 
-fn blocked(why: &str) -> HostError {
+pub(super) fn blocked(why: &str) -> HostError {
     HostError {
         reason: Reason::NotStored,
         message: why.to_owned(),
@@ -228,12 +233,24 @@ impl Inner {
 }
 
 impl Host for StandaloneHost {
-    fn policy_keys(&self) -> Vec<ObjectKey> {
+    fn policy_keys(&self) -> Vec<PolicyOn> {
         self.views.policy_keys()
     }
 
-    fn policy(&self, key: &ObjectKey) -> Option<Arc<PolicyView>> {
+    fn policy(&self, key: &PolicyOn) -> Option<Arc<PolicyView>> {
         self.views.policy(key)
+    }
+
+    fn policy_spec(&self, key: &ObjectKey) -> Option<Arc<Policy>> {
+        self.views.policy_spec(key)
+    }
+
+    fn fleet_keys(&self) -> Vec<ObjectKey> {
+        self.views.fleet_keys()
+    }
+
+    fn fleet(&self, key: &ObjectKey) -> Option<Arc<FleetView>> {
+        self.views.fleet(key)
     }
 
     fn cluster_keys(&self) -> Vec<ClusterKey> {
@@ -368,50 +385,19 @@ impl Host for StandaloneHost {
         Ok(())
     }
 
-    async fn record_policy(&self, key: &ObjectKey, report: &PolicyReport) -> Result<(), HostError> {
-        let _turn = self.turn(Kind::Policy, key).await;
-        let (before, durable, cluster) = {
-            let inner = self.inner();
-            let Some(entry) = inner.policies.get(key) else {
-                return Ok(());
-            };
-            if let Some(why) = &entry.blocked {
-                return Err(blocked(why));
-            }
-            // It was evaluated on another cluster: that says nothing about this one.
-            if report.generation < entry.cluster_since {
-                return Ok(());
-            }
-            let cluster = entry
-                .stored
-                .spec
-                .as_ref()
-                .map(|spec| spec.cluster_ref.name.clone());
-            (entry.stored.clone(), entry.durable, cluster)
-        };
-        let status = report::policy_status(cluster.as_deref(), report, &before.status, now());
-        let mut stored = before.clone();
-        if status != before.status || !durable {
-            stored = Arc::new(StoredPolicy {
-                status,
-                ..(*before).clone()
-            });
-            self.write(stored.clone())
-                .await
-                .map_err(|error| not_stored(&error))?;
+    async fn record_policy(&self, key: &PolicyOn, report: &PolicyReport) -> Result<(), HostError> {
+        let durable = |entry: &Entry<StoredPolicy>| entry.durable && entry.blocked.is_none();
+        if self.inner().policies.get(&key.policy).is_some_and(durable)
+            && fleet::is_no_news(&self.views, key, report)
+        {
+            return Ok(());
         }
-        let mut inner = self.inner();
-        if let Some(entry) = inner.policies.get_mut(key) {
-            entry.stored = stored;
-            entry.durable = true;
-            if let Some(view) = self.views.policy(key) {
-                self.views.put_policy(Arc::new(PolicyView {
-                    state: report.state.clone(),
-                    ..(*view).clone()
-                }));
-            }
-        }
-        Ok(())
+        let item = Item::On(key.clone(), Box::new(report.clone()));
+        self.record_together(&key.policy, item).await
+    }
+
+    async fn record_fleet(&self, key: &ObjectKey, report: &FleetReport) -> Result<(), HostError> {
+        self.record_together(key, Item::Fleet(report.clone())).await
     }
 
     async fn record_target(

@@ -24,6 +24,7 @@ mod stored;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod together;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -405,7 +405,7 @@ fn reference(object: &Object) -> Ref {
 fn cluster(object: &Object) -> Option<String> {
     match object {
         Object::Target(_) => None,
-        Object::Policy(policy) => Some(policy.spec.cluster_ref.name.clone()),
+        Object::Policy(policy) => Some(policy.spec.cluster_ref.as_ref()?.name.clone()),
         Object::Run(run) => Some(run.spec.cluster_ref.name.clone()),
     }
 }

@@ -9,7 +9,7 @@ use kube::core::ObjectMeta;
 
 use super::align::{self, RunFate, Situation, accepted};
 use super::checked;
-use super::host::{Entry, StandaloneHost};
+use super::host::{Entry, Inner, StandaloneHost};
 use super::objects::{Ref, Snapshot};
 use super::store::StateError;
 use super::stored::{
@@ -19,6 +19,7 @@ use crate::api::document::Object;
 use crate::api::policy::EtcdDefragPolicySpec;
 use crate::api::target::EtcdTargetSpec;
 use crate::engine::{ClusterKey, ObjectKey, RunView, now};
+use crate::hosts::fleet;
 
 /// How long a document must be missing before that counts. Editors and tools
 /// take a file away and put it back.
@@ -63,6 +64,7 @@ impl StandaloneHost {
                 Kind::Run => self.sync_run(key, situation, &mut problems).await,
             }
         }
+        self.refresh_fleets();
         self.refresh_removable();
         self.tell(problems).await;
         self.show_counts();
@@ -212,12 +214,7 @@ impl StandaloneHost {
         ) else {
             return;
         };
-        let cluster = |stored: &StoredPolicy| {
-            stored
-                .spec
-                .as_ref()
-                .map(|spec| spec.cluster_ref.name.clone())
-        };
+        let cluster = |stored: &StoredPolicy| checked::cluster_name(stored).map(str::to_owned);
         let moved = before
             .as_ref()
             .is_some_and(|before| cluster(before) != cluster(&next));
@@ -244,7 +241,7 @@ impl StandaloneHost {
             cluster_since,
         };
         let mut inner = self.inner();
-        self.present_policy(&entry, named);
+        self.present_policy(&inner, &entry, named);
         inner.policies.insert(key.clone(), entry);
     }
 
@@ -316,8 +313,14 @@ impl StandaloneHost {
     }
 
     /// `named` is the cluster of a document that could not be used as a whole.
-    fn present_policy(&self, entry: &Entry<StoredPolicy>, named: Option<&str>) {
-        if entry.shown {
+    fn present_policy(&self, inner: &Inner, entry: &Entry<StoredPolicy>, named: Option<&str>) {
+        if entry.shown && checked::selects(&entry.stored) {
+            fleet::show(
+                &self.views,
+                self.fleet_of(inner, entry),
+                &entry.stored.status,
+            );
+        } else if entry.shown {
             let view = checked::policy_view(&entry.stored, entry.blocked.as_deref(), named);
             self.views.put_policy(Arc::new(view));
         } else {
@@ -370,8 +373,9 @@ impl StandaloneHost {
         let mut inner = self.inner();
         if let Some(entry) = inner.policies.get_mut(key)
             && entry.review(unusable)
+            && let Some(entry) = inner.policies.get(key)
         {
-            self.present_policy(entry, None);
+            self.present_policy(&inner, entry, None);
         }
     }
 
@@ -415,8 +419,8 @@ impl StandaloneHost {
         let _inner = self.inner();
         for view in self.views.runs() {
             let Some(owner) = &view.owner else { continue };
-            let policy = self.views.policy(owner);
-            let removable = policy.is_none_or(|policy| policy.spec.is_ok());
+            let removable =
+                !self.views.has_policy(owner) || self.views.policy_spec(owner).is_some();
             if removable != view.removable {
                 self.views.put_run(Arc::new(RunView {
                     removable,

@@ -34,6 +34,7 @@ fn policy(name: &str, on: &str, generation: i64) -> Arc<PolicyView> {
         uid: name.to_owned(),
         generation,
         cluster: cluster(on),
+        series: None,
         spec: Err("none".to_owned()),
         state: crate::core::decide::ClusterState::default(),
     })
@@ -153,7 +154,14 @@ fn only_what_others_work_by_is_news() {
     waits.record.gate = Some(Note::new(Reason::NoLeader, "no leader"));
     views.put_run(Arc::new(waits.clone()));
     assert_eq!(ears.heard(), [false, false, false]);
-    assert_eq!(views.policy(&key("p")).unwrap().state.backoff_level, 3);
+    assert_eq!(
+        views
+            .policy(&policy("p", "a", 1).on())
+            .unwrap()
+            .state
+            .backoff_level,
+        3
+    );
     assert_eq!(
         views.run(&key("r")).unwrap().record.gate,
         waits.record.gate,
@@ -176,11 +184,7 @@ fn only_what_others_work_by_is_news() {
     assert!(views.unfinished_runs().is_empty());
 
     views.put_policy(policy("p", "b", 2));
-    assert_eq!(
-        ears.heard(),
-        [true; 3],
-        "it moved, to a cluster that may not be looked at yet"
-    );
+    assert_eq!(ears.heard(), [true, true, true], "it moved");
     views.wake();
     assert_eq!(ears.heard(), [true, true, true]);
 }
@@ -208,4 +212,52 @@ fn what_nobody_names_or_listens_to_takes_no_room() {
     drop(views.changes_on(&cluster("b")));
     drop(views.changes_on(&cluster("c")));
     assert_eq!(room(&views), (1, 0));
+}
+
+#[test]
+fn a_fleet_is_a_policy_on_each_of_its_clusters() {
+    let views = Views::default();
+    let mut ears = Ears::new(&views);
+    let fleet = |generation| {
+        Arc::new(FleetView {
+            key: key("p"),
+            uid: "p".to_owned(),
+            generation,
+            spec: Err("none".to_owned()),
+            members: Vec::new(),
+            excess: Vec::new(),
+            unlisted: Vec::new(),
+        })
+    };
+    views.put_policy(policy("o", "a", 1));
+    views.put_policy(policy("q", "a", 1));
+    ears.heard();
+    views.put_fleet(fleet(1), vec![policy("p", "a", 1), policy("p", "b", 1)]);
+    assert_eq!(ears.heard(), [true, true, true]);
+    views.put_fleet(fleet(1), vec![policy("p", "a", 1), policy("p", "b", 1)]);
+    assert_eq!(ears.heard(), [false, false, false], "nothing changed");
+    assert_eq!(views.policies_on(&cluster("a")).len(), 3);
+    assert_eq!(views.policy_keys().len(), 4);
+
+    let on = policy("p", "b", 1).on();
+    let remembers = crate::core::decide::ClusterState {
+        backoff_level: 3,
+        ..crate::core::decide::ClusterState::default()
+    };
+    views.remember(&on, "another", &remembers);
+    assert_eq!(views.policy(&on).unwrap().state.backoff_level, 0);
+    views.remember(&on, "p", &remembers);
+    assert_eq!(views.policy(&on).unwrap().state.backoff_level, 3);
+    assert_eq!(ears.heard(), [false, false, false]);
+
+    views.put_fleet(fleet(1), vec![policy("p", "a", 1)]);
+    assert_eq!(ears.heard(), [true, false, true], "b left");
+    assert!(views.policy(&on).is_none() && views.policies_on(&cluster("b")).is_empty());
+    assert_eq!(views.fleet_keys(), [key("p")]);
+    views.put_policy(policy("p", "a", 2));
+    assert!(views.fleet_keys().is_empty(), "it names its cluster now");
+    views.put_fleet(fleet(3), Vec::new());
+    views.remove_policy(&key("p"));
+    assert!(!views.has_policy(&key("p")) && views.fleet_keys().is_empty());
+    assert_eq!(views.policy_keys().len(), 2, "the others stay");
 }

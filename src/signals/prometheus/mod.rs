@@ -10,6 +10,7 @@
 //!   and go to the configured origin only.
 
 mod answer;
+mod fleet;
 mod query;
 
 use std::fmt;
@@ -19,11 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
+use self::fleet::SplitAnswer;
 use self::query::Query;
 use super::failure::Failure;
 use super::http::config::HttpConfig;
-use super::http::{Asked, Client, SourceError};
-use super::share::Shared;
+use super::http::{Asked, Client, Skew, SourceError};
+use super::share::{Obtained, Shared};
 use super::stats::SourceStats;
 use crate::core::reason::Reason;
 use crate::core::signal::{
@@ -38,6 +40,8 @@ pub struct PrometheusSource {
     /// POST was refused, GET was not (S21).
     prefers_get: AtomicBool,
     answers: Shared<Result<Answer, Failure>>,
+    /// The same taken apart for many clusters, by label and query.
+    splits: Shared<SplitAnswer>,
 }
 
 impl fmt::Debug for PrometheusSource {
@@ -61,6 +65,7 @@ impl PrometheusSource {
             name,
             prefers_get: AtomicBool::new(false),
             answers: Shared::new(),
+            splits: Shared::new(),
         })
     }
 
@@ -115,8 +120,15 @@ impl PrometheusSource {
     }
 
     async fn ask(&self, query: &str, asked_at: Timestamp) -> Arc<Result<Answer, Failure>> {
-        let obtained = self
-            .answers
+        let obtained = self.obtain(query, asked_at).await;
+        if obtained.shared {
+            self.http.counters().shared();
+        }
+        obtained.answer
+    }
+
+    async fn obtain(&self, query: &str, asked_at: Timestamp) -> Obtained<Result<Answer, Failure>> {
+        self.answers
             .get(query, asked_at, || async {
                 let (sent_at, outcome) = self.request(query).await;
                 if let Err(failure) = &outcome {
@@ -129,11 +141,7 @@ impl PrometheusSource {
                 }
                 (sent_at, outcome)
             })
-            .await;
-        if obtained.shared {
-            self.http.counters().shared();
-        }
-        obtained.answer
+            .await
     }
 
     /// By POST, or by GET where POST is refused, and the other way round where the
@@ -211,40 +219,54 @@ impl PrometheusSource {
             .selectors()
             .iter()
             .map(|selector| format!("min(timestamp({selector}))"));
-        let mut oldest: Option<f64> = None;
+        let mut age = SampleAge::default();
         for answer in self.ask_all(queries, asked_at).await {
             match answer.as_ref() {
                 // A selector without series took no part in the result.
-                Ok(answer) => {
-                    if let Some(seconds) = sole_number(answer) {
-                        oldest = Some(oldest.map_or(seconds, |other| other.min(seconds)));
-                    }
-                }
-                Err(failure) => {
-                    return Reading {
-                        retry_after: failure.retry_after,
-                        ..inconclusive(format!(
-                            "{}, but how old its samples are cannot be found out: {}",
-                            reading.message, failure.message
-                        ))
-                    };
-                }
+                Ok(answer) => age.add(sole_number(answer)),
+                Err(failure) => return unknown_age(failure, &reading),
             }
         }
-        let skew = match self.http.skew() {
+        Reading {
+            sampled_at: age.on_our_clock(self.http.skew()),
+            ..reading
+        }
+    }
+}
+
+/// When the oldest sample was taken, on the source's clock.
+#[derive(Default)]
+struct SampleAge(Option<f64>);
+
+impl SampleAge {
+    fn add(&mut self, seconds: Option<f64>) {
+        if let Some(seconds) = seconds {
+            self.0 = Some(self.0.map_or(seconds, |other| other.min(seconds)));
+        }
+    }
+
+    fn on_our_clock(&self, skew: Option<Skew>) -> Option<Timestamp> {
+        let skew = match skew {
             Some(skew) if skew.ahead.abs() > skew.uncertainty => skew.ahead,
             _ => SignedDuration::ZERO,
         };
-        let sampled_at = oldest
+        self.0
             .and_then(|seconds| SignedDuration::try_from_secs_f64(seconds).ok())
             .and_then(|since_epoch| Timestamp::from_duration(since_epoch).ok())
             .and_then(|on_its_clock| on_its_clock.checked_sub(skew).ok())
             // As exact as everything else that is stored.
-            .and_then(|at| Timestamp::from_millisecond(at.as_millisecond()).ok());
-        Reading {
-            sampled_at,
-            ..reading
-        }
+            .and_then(|at| Timestamp::from_millisecond(at.as_millisecond()).ok())
+    }
+}
+
+/// A firing signal whose evidence is of unknown age.
+fn unknown_age(failure: &Failure, reading: &Reading) -> Reading {
+    Reading {
+        retry_after: failure.retry_after,
+        ..inconclusive(format!(
+            "{}, but how old its samples are cannot be found out: {}",
+            reading.message, failure.message
+        ))
     }
 }
 

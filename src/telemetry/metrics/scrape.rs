@@ -12,14 +12,14 @@ use prometheus_client::registry::Registry;
 
 use super::encode::{Done, Histogram, Metric, Value, Writer};
 use super::*;
-use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
+use crate::core::key::{ClusterKey, ClusterKind, ObjectKey, PolicyOn};
 use crate::core::signal::SignalState;
 use crate::signals::webhook::DeliveryStats;
 use crate::signals::{LATENCY_BUCKETS, SourceStats};
 use crate::telemetry::counts::Counts;
 use crate::telemetry::health::Health;
 use crate::telemetry::objects::{
-    ClusterNumbers, MemberNumbers, Objects, PolicyNumbers, UnfinishedNumbers,
+    ClusterNumbers, FleetNumbers, MemberNumbers, Objects, PolicyNumbers, UnfinishedNumbers,
 };
 
 /// The commit, where the build was told.
@@ -79,43 +79,35 @@ impl Collector for Scrape {
 impl Scrape {
     fn policies(&self, out: &mut Writer<'_, '_>) -> Done {
         let policies = || {
-            self.objects.policies.iter().filter_map(|(key, numbers)| {
-                let ObjectKey { namespace, name } = &**key;
-                let labels = [("namespace", namespace.as_str()), ("name", name.as_str())];
-                Some((labels, (**numbers).as_ref()?))
-            })
+            self.objects
+                .policies
+                .iter()
+                .filter_map(|(key, numbers)| Some((policy_labels(key), (**numbers).as_ref()?)))
         };
-        out.metric(
-            &POLICY,
-            policies().map(|([namespace, name], numbers)| {
-                let ClusterKey { kind, object } = &numbers.cluster;
-                let labels = [
-                    text(namespace),
-                    text(name),
-                    ("cluster", Cow::from(&object.name)),
-                    ("cluster_kind", kind_label(*kind)),
-                ];
-                (labels, Value::Info)
-            }),
-        )?;
+        out.metric(&POLICY, policies().map(|(labels, _)| (labels, Value::Info)))?;
         out.metric(
             &SIGNAL_STATE,
             policies()
                 .filter_map(|(labels, numbers)| Some((labels, numbers.signal?)))
-                .flat_map(|([namespace, name], current)| {
+                .flat_map(|(labels, current)| {
                     STATES.map(|state| {
-                        let labels = [namespace, name, ("state", state.as_str())];
-                        (labels, flag(state == current))
+                        let [namespace, name, cluster, kind] = labels.clone();
+                        let state_label = text(("state", state.as_str()));
+                        (
+                            [namespace, name, cluster, kind, state_label],
+                            flag(state == current),
+                        )
                     })
                 }),
         )?;
         out.metric(
             &DECISION,
-            policies().filter_map(|([namespace, name], numbers)| {
-                let reason = numbers.decision?.as_str();
-                Some(([namespace, name, ("reason", reason)], Value::Gauge(1.0)))
+            policies().filter_map(|([namespace, name, cluster, kind], numbers)| {
+                let reason = text(("reason", numbers.decision?.as_str()));
+                Some(([namespace, name, cluster, kind, reason], Value::Gauge(1.0)))
             }),
         )?;
+        self.fleets(out)?;
         let mut each =
             |metric: &Metric, value: &dyn Fn(&PolicyNumbers) -> Option<Value<'static>>| {
                 out.metric(
@@ -133,6 +125,23 @@ impl Scrape {
         each(&BACKOFF_LEVEL, &|n| Some(level(n.backoff_level)))?;
         each(&FAILURE_LEVEL, &|n| Some(level(n.failure_level)))?;
         each(&FALLBACK, &|n| Some(flag(n.fallback)))
+    }
+
+    fn fleets(&self, out: &mut Writer<'_, '_>) -> Done {
+        let mut each =
+            |metric: &Metric, value: &dyn Fn(&FleetNumbers) -> Option<Value<'static>>| {
+                out.metric(
+                    metric,
+                    self.objects.fleets.iter().filter_map(|(key, numbers)| {
+                        let ObjectKey { namespace, name } = &**key;
+                        let labels = [("namespace", namespace.as_str()), ("name", name.as_str())];
+                        Some((labels, value(numbers)?))
+                    }),
+                )
+            };
+        each(&FLEET_CLUSTERS, &|n| Some(count(n.clusters)))?;
+        each(&FLEET_EXCESS, &|n| Some(count(n.excess)))?;
+        each(&FLEET_UNMATCHED, &|n| n.unmatched.map(count))
     }
 
     fn clusters(&self, out: &mut Writer<'_, '_>) -> Done {
@@ -377,6 +386,16 @@ type Label<'a> = (&'static str, Cow<'a, str>);
 
 fn text<'a>((name, value): (&'static str, &'a str)) -> Label<'a> {
     (name, Cow::from(value))
+}
+
+fn policy_labels(policy: &PolicyOn) -> [Label<'_>; 4] {
+    let PolicyOn { policy, cluster } = policy;
+    [
+        text(("namespace", &policy.namespace)),
+        text(("name", &policy.name)),
+        text(("cluster", &cluster.object.name)),
+        ("cluster_kind", kind_label(cluster.kind)),
+    ]
 }
 
 fn cluster_labels(cluster: &ClusterKey) -> [Label<'_>; 3] {

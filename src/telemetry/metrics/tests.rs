@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::core::decide::{Blocked, ClusterState, LastRun, Origin, SignalRecord};
-use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
+use crate::core::key::{ClusterKey, ClusterKind, ObjectKey, PolicyOn};
 use crate::core::reason::Reason;
 use crate::core::rule::{Quota, QuotaSource};
 use crate::core::run::{Note, Outcome, Phase, Role, RunRecord};
@@ -182,11 +182,13 @@ fn finished() -> RunRecord {
 }
 
 /// Tells of the policy `p` and the cluster `t`, as their workers would.
-fn tell(telemetry: &Arc<Telemetry>) -> [Series; 2] {
+fn tell(telemetry: &Arc<Telemetry>) -> [Series; 3] {
     let series = [
-        telemetry.policy_series(&key("p")),
+        telemetry.policy_series(&on("p")),
         telemetry.cluster_series(&target("t")),
+        telemetry.fleet_series(&key("f")),
     ];
+    telemetry.fleet_seen(&key("f"), 3, 0, Some(2));
     evaluated(telemetry, &state());
     telemetry.cluster_observed(
         &target("t"),
@@ -196,14 +198,21 @@ fn tell(telemetry: &Arc<Telemetry>) -> [Series; 2] {
     series
 }
 
+/// A policy on the cluster `t`.
+fn on(name: &str) -> PolicyOn {
+    PolicyOn {
+        policy: key(name),
+        cluster: target("t"),
+    }
+}
+
 fn evaluated(telemetry: &Telemetry, state: &ClusterState) {
     let evaluated = Evaluated {
-        cluster: &target("t"),
         state,
         value: state.signal.as_ref().and_then(|signal| signal.value),
         blocked_since: Some(at(15)),
     };
-    telemetry.policy_evaluated(&key("p"), evaluated);
+    telemetry.policy_evaluated(&on("p"), evaluated);
 }
 
 /// Every metric has a series.
@@ -313,13 +322,15 @@ fn values_are_what_was_told() {
         "namespace=\"default\",name=\"t\",kind=\"EtcdTarget\",member=\"one\",member_id=\"abc\"";
     for line in [
         "defragd_policy_info{namespace=\"default\",name=\"p\",cluster=\"t\",cluster_kind=\"EtcdTarget\"} 1",
-        "defragd_policy_signal_state{namespace=\"default\",name=\"p\",state=\"Firing\"} 1.0",
-        "defragd_policy_signal_state{namespace=\"default\",name=\"p\",state=\"Error\"} 0.0",
-        "defragd_policy_decision{namespace=\"default\",name=\"p\",reason=\"CoolingDown\"} 1.0",
-        "defragd_policy_firing_since_timestamp_seconds{namespace=\"default\",name=\"p\"} 10.0",
-        "defragd_policy_blocked_since_timestamp_seconds{namespace=\"default\",name=\"p\"} 15.0",
-        "defragd_policy_blockers_since_timestamp_seconds{namespace=\"default\",name=\"p\"} 16.0",
-        "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"p\"} 5.0",
+        "defragd_policy_signal_state{namespace=\"default\",name=\"p\",cluster=\"t\",cluster_kind=\"EtcdTarget\",state=\"Firing\"} 1.0",
+        "defragd_policy_signal_state{namespace=\"default\",name=\"p\",cluster=\"t\",cluster_kind=\"EtcdTarget\",state=\"Error\"} 0.0",
+        "defragd_policy_decision{namespace=\"default\",name=\"p\",cluster=\"t\",cluster_kind=\"EtcdTarget\",reason=\"CoolingDown\"} 1.0",
+        "defragd_policy_firing_since_timestamp_seconds{namespace=\"default\",name=\"p\",cluster=\"t\",cluster_kind=\"EtcdTarget\"} 10.0",
+        "defragd_policy_blocked_since_timestamp_seconds{namespace=\"default\",name=\"p\",cluster=\"t\",cluster_kind=\"EtcdTarget\"} 15.0",
+        "defragd_policy_blockers_since_timestamp_seconds{namespace=\"default\",name=\"p\",cluster=\"t\",cluster_kind=\"EtcdTarget\"} 16.0",
+        "defragd_policy_clusters{namespace=\"default\",name=\"f\"} 3.0",
+        "defragd_policy_unmatched_series{namespace=\"default\",name=\"f\"} 2.0",
+        "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"p\",cluster=\"t\",cluster_kind=\"EtcdTarget\"} 5.0",
         "defragd_cluster_health{namespace=\"default\",name=\"t\",kind=\"EtcdTarget\",reason=\"MemberUnreachable\"} 1.0",
         "defragd_cluster_runs_total{namespace=\"default\",name=\"t\",kind=\"EtcdTarget\",outcome=\"Complete\"} 1",
         "defragd_cluster_runs_total{namespace=\"default\",name=\"t\",kind=\"EtcdTarget\",outcome=\"Failed\"} 0",
@@ -511,10 +522,9 @@ fn a_page_of_ten_thousand_policies() {
     };
     let mut series = Vec::new();
     for i in 0..POLICIES {
-        let policy = key(&format!("policy-number-{i}"));
+        let policy = on(&format!("policy-number-{i}"));
         series.push(telemetry.policy_series(&policy));
         let evaluated = Evaluated {
-            cluster: &target("t"),
             state: &state,
             value: Some(123_456_789.0),
             blocked_since: None,

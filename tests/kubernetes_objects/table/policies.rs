@@ -135,6 +135,85 @@ pub(crate) const POLICIES: &[Row] = &[
         Bad("Unsupported value"),
     ),
     (
+        "fleet",
+        "{clusterRef: null, clusterSelector: {matchLabels: {tier: prod}, matchExpressions: [{key: x/y, operator: In, \
+         values: [a]}, {key: z, operator: Exists}], kinds: [EtcdTarget, EtcdCluster.operator.etcd.io]}, maxConcurrentRuns: 2, \
+         signal: {prometheus: {source: main, query: a, above: 1, clusterLabel: cluster, clusterLabelFrom: x/y}}}",
+        Good,
+    ),
+    (
+        "fleet-of-all",
+        "{clusterRef: null, clusterSelector: {}, signal: {prometheus: {source: main, query: a, above: 1, sameForAll: true}}}",
+        Good,
+    ),
+    (
+        "labelled",
+        "{signal: {prometheus: {source: main, query: a, above: 1, clusterLabel: cluster}}}",
+        Good,
+    ),
+    (
+        "neither-cluster",
+        "{clusterRef: null}",
+        Bad("exactly one of clusterRef and clusterSelector is needed"),
+    ),
+    (
+        "two-clusters",
+        "{clusterSelector: {}}",
+        Bad("exactly one of clusterRef and clusterSelector is needed"),
+    ),
+    (
+        "runs-of-one",
+        "{maxConcurrentRuns: 2}",
+        Bad("maxConcurrentRuns needs clusterSelector"),
+    ),
+    (
+        "too-many-at-once",
+        "{clusterRef: null, clusterSelector: {}, maxConcurrentRuns: 101}",
+        Bad("should be less than or equal to 100"),
+    ),
+    (
+        "fleet-without-label",
+        "{clusterRef: null, clusterSelector: {}, signal: {prometheus: {source: main, query: a, above: 1}}}",
+        Bad("with clusterSelector prometheus needs clusterLabel"),
+    ),
+    (
+        "label-of-one",
+        "{signal: {prometheus: {source: main, query: a, above: 1, clusterLabel: c, clusterLabelFrom: d}}}",
+        Bad("clusterLabelFrom and sameForAll need clusterSelector"),
+    ),
+    (
+        "label-from-alone",
+        "{clusterRef: null, clusterSelector: {}, \
+         signal: {prometheus: {source: main, query: a, above: 1, clusterLabelFrom: d}}}",
+        Bad("clusterLabelFrom needs clusterLabel"),
+    ),
+    (
+        "label-and-same",
+        "{clusterRef: null, clusterSelector: {}, \
+         signal: {prometheus: {source: main, query: a, above: 1, clusterLabel: c, sameForAll: true}}}",
+        Bad("clusterLabel and sameForAll exclude one another"),
+    ),
+    (
+        "in-nothing",
+        "{clusterRef: null, clusterSelector: {matchExpressions: [{key: a, operator: In}]}}",
+        Bad("In and NotIn need values, Exists and DoesNotExist take none"),
+    ),
+    (
+        "empty-label-key",
+        "{clusterRef: null, clusterSelector: {matchLabels: {'': b}}}",
+        Bad("the key of a label has 1 to 317 characters"),
+    ),
+    (
+        "other-operator",
+        "{clusterRef: null, clusterSelector: {matchExpressions: [{key: a, operator: Is}]}}",
+        Bad("Unsupported value"),
+    ),
+    (
+        "kind-of-nobody",
+        "{clusterRef: null, clusterSelector: {kinds: [Pod]}}",
+        Bad("Unsupported value"),
+    ),
+    (
         "no-signal",
         "{signal: {}}",
         Bad("exactly one signal is needed"),

@@ -5,7 +5,7 @@ use kube::core::cel;
 use super::*;
 
 /// What the API server would say by the rules in the CRD.
-fn cel_errors(object: &Object) -> Vec<String> {
+pub(super) fn cel_errors(object: &Object) -> Vec<String> {
     let outcome = match object {
         Object::Target(o) => cel::validate_cel(o.as_ref()),
         Object::Policy(o) => cel::validate_cel(o.as_ref()),

@@ -31,6 +31,8 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) fn policy() -> Policy {
     Policy {
         signal: Signal::Probe(Rule::default()),
+        fleet: None,
+        series: None,
         hold_for: secs(60),
         interval: secs(10),
         no_data: OnSilence::Hold,

@@ -122,7 +122,9 @@ impl Scene {
     }
 
     fn policy(&self, name: &str) -> Arc<PolicyView> {
-        let found = self.host().policy(&key(name));
+        let found = self.host().policy_keys().into_iter();
+        let found = found.filter(|on| on.policy == key(name));
+        let found = found.filter_map(|on| self.host().policy(&on)).next();
         found.unwrap_or_else(|| panic!("no policy {name}"))
     }
 

@@ -11,7 +11,7 @@ async fn t45_what_is_remembered_survives_a_restart_and_a_removal() {
     assert!(before.spec.is_ok(), "{:?}", before.spec);
     scene
         .host()
-        .record_policy(&before.key, &report(&before, rested()))
+        .record_policy(&before.on(), &report(&before, rested()))
         .await
         .unwrap();
 
@@ -59,13 +59,13 @@ async fn t102_nothing_is_written_when_nothing_changed() {
     };
     scene
         .host()
-        .record_policy(&view.key, &report(&view, rested()))
+        .record_policy(&view.on(), &report(&view, rested()))
         .await
         .unwrap();
     let once = written(&scene);
     scene
         .host()
-        .record_policy(&view.key, &report(&view, rested()))
+        .record_policy(&view.on(), &report(&view, rested()))
         .await
         .unwrap();
     scene.sync().await;
@@ -101,7 +101,7 @@ async fn a_document_that_became_bad_starts_nothing_and_loses_nothing() {
     let view = scene.policy("p");
     scene
         .host()
-        .record_policy(&view.key, &report(&view, rested()))
+        .record_policy(&view.on(), &report(&view, rested()))
         .await
         .unwrap();
     scene.put(
@@ -133,7 +133,7 @@ async fn a_document_that_became_bad_starts_nothing_and_loses_nothing() {
         state: rested(),
         ready,
     };
-    scene.host().record_policy(&bad.key, &told).await.unwrap();
+    scene.host().record_policy(&bad.on(), &told).await.unwrap();
     let shown = scene.value("policies/default_p.json");
     let ready = shown["status"]["conditions"]
         .as_array()
@@ -178,7 +178,7 @@ async fn a_corrupt_policy_file_stops_that_policy_and_no_other() {
     assert!(
         scene
             .host()
-            .record_policy(&p.key, &report(&p, rested()))
+            .record_policy(&p.on(), &report(&p, rested()))
             .await
             .is_err()
     );
@@ -191,7 +191,7 @@ async fn a_corrupt_policy_file_stops_that_policy_and_no_other() {
     assert!(p.spec.is_ok(), "moved away: it starts over: {:?}", p.spec);
     scene
         .host()
-        .record_policy(&p.key, &report(&p, rested()))
+        .record_policy(&p.on(), &report(&p, rested()))
         .await
         .unwrap();
 }

@@ -95,7 +95,7 @@ async fn the_whole_host_starts_records_serves_and_stops() {
     let answer = answer.text().await.unwrap();
     assert!(
         answer.contains(
-            "defragd_policy_signal_state{namespace=\"default\",name=\"p\",state=\"Error\"} 1"
+            "defragd_policy_signal_state{namespace=\"default\",name=\"p\",cluster=\"demo\",cluster_kind=\"EtcdTarget\",state=\"Error\"} 1"
         ),
         "{answer}"
     );

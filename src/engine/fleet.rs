@@ -1,0 +1,348 @@
+//! What concerns the clusters of one policy together: whose run is next, and
+//! series that are about none of them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::core::decide::Policy;
+use crate::core::fleet::Unmatched;
+use crate::core::reason::Reason;
+use crate::core::run::Note;
+use crate::core::signal::Signal;
+use crate::core::tick;
+
+use super::host::{ClusterKey, FleetReport, FleetView, Host, HostError, ObjectKey, PolicyOn};
+use super::now;
+use super::policy::{PolicyShared, asked_at_tick};
+use super::read::question_of_all;
+
+/// How long those that become due at one moment are gathered before the first of
+/// them begins: the oldest is to be among them.
+pub(super) const GATHER: Duration = Duration::from_millis(250);
+/// How often a fleet without a question is looked at.
+const PAUSE: SignedDuration = SignedDuration::from_secs(30);
+/// Pause before what could not be recorded is tried again.
+const RETRY: SignedDuration = SignedDuration::from_secs(5);
+
+/// Who waits for one of the runs that its policy allows at once.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    by_policy: Mutex<HashMap<ObjectKey, Queue>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: HashMap<ClusterKey, Waiting>,
+    /// Held from the last look at who is next until its run is stored.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Timestamp,
+    wake: Arc<Notify>,
+}
+
+/// A place in the queue of a policy; it is given up with the value.
+pub(super) struct Place<'a> {
+    queues: &'a Queues,
+    on: PolicyOn,
+    wake: Arc<Notify>,
+}
+
+impl Queues {
+    fn locked(&self) -> MutexGuard<'_, HashMap<ObjectKey, Queue>> {
+        self.by_policy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for the policy on the cluster, which does not wait yet.
+    pub(super) fn place(&self, on: &PolicyOn) -> Place<'_> {
+        Place {
+            queues: self,
+            on: on.clone(),
+            wake: Arc::default(),
+        }
+    }
+
+    /// Wakes those whose turn it may be.
+    pub(super) fn promote<H: Host>(&self, host: &H) {
+        let waiting: Vec<ObjectKey> = {
+            let queues = self.locked();
+            let some = queues.iter().filter(|(_, queue)| !queue.waiting.is_empty());
+            some.map(|(key, _)| key.clone()).collect()
+        };
+        for policy in waiting {
+            let limit = host
+                .policy_spec(&policy)
+                .and_then(|spec| spec.fleet.as_ref().map(|fleet| fleet.max_concurrent_runs));
+            let (Some(limit), Ok(running)) = (limit, running(host, &policy)) else {
+                continue;
+            };
+            let free = (limit.get() as usize).saturating_sub(running);
+            if free == 0 {
+                continue;
+            }
+            let queues = self.locked();
+            let Some(queue) = queues.get(&policy) else {
+                continue;
+            };
+            let mut order: Vec<(&ClusterKey, &Waiting)> = queue.waiting.iter().collect();
+            order.sort_by_key(|(cluster, waiting)| (waiting.since, *cluster));
+            for (_, waiting) in order.into_iter().take(free) {
+                waiting.wake.notify_one();
+            }
+        }
+    }
+}
+
+/// How many runs of the policy have not ended.
+fn running<H: Host>(host: &H, policy: &ObjectKey) -> Result<usize, HostError> {
+    let runs = host.unfinished_runs()?;
+    let own = runs.iter().filter(|run| run.owner.as_ref() == Some(policy));
+    Ok(own.count())
+}
+
+impl Place<'_> {
+    /// Waits from now on, as one that has been due since then. True when it did not
+    /// wait before.
+    pub(super) fn enter(&self, since: Timestamp) -> bool {
+        let mut queues = self.queues.locked();
+        let queue = queues.entry(self.on.policy.clone()).or_default();
+        let waiting = Waiting {
+            since,
+            wake: self.wake.clone(),
+        };
+        let before = queue.waiting.insert(self.on.cluster.clone(), waiting);
+        before.is_none()
+    }
+
+    /// Waits no longer.
+    pub(super) fn leave(&self) {
+        let mut queues = self.queues.locked();
+        if let Some(queue) = queues.get_mut(&self.on.policy) {
+            queue.waiting.remove(&self.on.cluster);
+            // Whoever holds the turn keeps it alive for those who wait for it.
+            if queue.waiting.is_empty() && Arc::strong_count(&queue.turn) == 1 {
+                queues.remove(&self.on.policy);
+            }
+        }
+    }
+
+    /// Told when its turn may have come.
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// To be held from the question who is next until the run is stored.
+    pub(super) async fn turn(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = {
+            let mut queues = self.queues.locked();
+            let queue = queues.entry(self.on.policy.clone()).or_default();
+            queue.turn.clone()
+        };
+        turn.lock_owned().await
+    }
+
+    /// Whether it may begin, or why not. To be asked in turn.
+    pub(super) fn admit<H: Host>(
+        &self,
+        host: &H,
+        since: Timestamp,
+        limit: NonZeroU32,
+    ) -> Result<(), Note> {
+        let running = running(host, &self.on.policy)
+            .map_err(|error| Note::new(Reason::RunsUnreadable, error.to_string()))?;
+        let free = (limit.get() as usize).saturating_sub(running);
+        if free > 0 && self.ahead(host, since, free) < free {
+            return Ok(());
+        }
+        // Nothing in it changes while it waits: it would be written each time.
+        Err(Note::new(
+            Reason::PolicyBusy,
+            format!(
+                "maxConcurrentRuns is {limit} and that many are going on; of those that wait, the one that has fired \
+                 for longest is next"
+            ),
+        ))
+    }
+
+    /// How many have waited for longer, as far as that matters: those in the queue, and
+    /// those that were said to wait and have not been looked at since the start.
+    fn ahead<H: Host>(&self, host: &H, since: Timestamp, enough: usize) -> usize {
+        let own = (since, self.on.cluster.clone());
+        let mut ahead: BTreeSet<ClusterKey> = {
+            let queues = self.queues.locked();
+            let waiting = queues.get(&self.on.policy).map(|queue| &queue.waiting);
+            waiting
+                .into_iter()
+                .flatten()
+                .filter(|(cluster, waiting)| (waiting.since, (*cluster).clone()) < own)
+                .map(|(cluster, _)| cluster.clone())
+                .collect()
+        };
+        if ahead.len() >= enough {
+            return ahead.len();
+        }
+        let Some(fleet) = host.fleet(&self.on.policy) else {
+            return ahead.len();
+        };
+        for member in &fleet.members {
+            let on = PolicyOn {
+                policy: self.on.policy.clone(),
+                cluster: member.cluster.clone(),
+            };
+            let Some(view) = host.policy(&on) else {
+                continue;
+            };
+            let waits = view.state.decision.as_ref();
+            if waits.is_some_and(|note| note.reason == Reason::PolicyBusy)
+                && view
+                    .state
+                    .firing_since
+                    .is_some_and(|since| (since, on.cluster.clone()) < own)
+            {
+                ahead.insert(on.cluster);
+            }
+        }
+        ahead.len()
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Looks after what concerns all clusters of a policy, until it is gone or the process
+/// stops.
+pub(super) async fn work<H: Host>(
+    shared: Arc<PolicyShared<H>>,
+    key: ObjectKey,
+    shutdown: CancellationToken,
+) {
+    let _series = shared.base.telemetry.fleet_series(&key);
+    let host = &*shared.base.host;
+    let mut changes = host.changes();
+    let mut asked_at = now();
+    while let Some(fleet) = host.fleet(&key)
+        && !shutdown.is_cancelled()
+    {
+        changes.mark_unchanged();
+        let looked = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            looked = look(&shared, &fleet, asked_at) => looked,
+        };
+        let due = match looked {
+            Ok(due) => due,
+            Err(error) => {
+                if error.reason != Reason::NotLeading {
+                    shared.base.telemetry.error("policy");
+                    tracing::error!(policy = %key, reason = %error.reason, %error, "unable to record the fleet");
+                }
+                now() + RETRY
+            }
+        };
+        loop {
+            let wait = due.duration_since(now()).max(SignedDuration::ZERO);
+            tokio::select! {
+                () = tokio::time::sleep(wait.unsigned_abs()) => {
+                    asked_at = asked_at_tick(due);
+                    break;
+                }
+                changed = changes.changed() => {
+                    let same = host.fleet(&key).is_some_and(|now| *now == *fleet);
+                    if changed.is_err() || !same {
+                        asked_at = now();
+                        break;
+                    }
+                }
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+}
+
+/// One look. Returns when the next is due.
+async fn look<H: Host>(
+    shared: &PolicyShared<H>,
+    fleet: &FleetView,
+    asked_at: Timestamp,
+) -> Result<Timestamp, HostError> {
+    let policy = fleet.spec.as_ref().ok();
+    let unmatched = match policy {
+        Some(policy) if !policy.stands_still(now()) => {
+            unmatched(shared, policy, fleet, asked_at).await
+        }
+        _ => None,
+    };
+    shared.base.telemetry.fleet_seen(
+        &fleet.key,
+        fleet.members.len(),
+        fleet.excess.len(),
+        unmatched.as_ref().map(|unmatched| unmatched.series),
+    );
+    let report = FleetReport {
+        uid: fleet.uid.clone(),
+        generation: fleet.generation,
+        unmatched,
+    };
+    shared.base.host.record_fleet(&fleet.key, &report).await?;
+    Ok(
+        match policy.and_then(|policy| Some((policy, question_of_all(policy, &fleet.key.namespace)?))) {
+            Some((policy, question)) => tick::next(now(), policy.interval, &question),
+            None => now() + PAUSE,
+        },
+    )
+}
+
+/// The series of the policy's query that are about none of its clusters.
+async fn unmatched<H: Host>(
+    shared: &PolicyShared<H>,
+    policy: &Policy,
+    fleet: &FleetView,
+    asked_at: Timestamp,
+) -> Option<Unmatched> {
+    let series = policy.series.as_ref()?;
+    let Signal::Prometheus(signal) = &policy.signal else {
+        return None;
+    };
+    // Also those of clusters that cannot be told apart are about somebody known.
+    let known: BTreeSet<&str> = fleet
+        .members
+        .iter()
+        .filter_map(|member| member.series.as_ref()?.value.as_deref().ok())
+        .chain(ambiguous(policy, fleet))
+        .collect();
+    let source = shared.sources.prometheus(&signal.source).ok()?;
+    source
+        .unmatched(signal, &series.label, &known, asked_at)
+        .await
+}
+
+/// Names of clusters whose series nobody can tell apart.
+fn ambiguous<'a>(policy: &'a Policy, fleet: &'a FleetView) -> impl Iterator<Item = &'a str> {
+    let by_name = policy
+        .series
+        .as_ref()
+        .is_some_and(|series| series.from.is_none());
+    let members = fleet.members.iter().filter(move |member| {
+        let value = member.series.as_ref().map(|series| &series.value);
+        by_name && matches!(value, Some(Err(note)) if note.reason == Reason::SeriesAmbiguous)
+    });
+    // What is too many to be served is known all the same.
+    let excess = fleet.excess.iter().filter(move |_| by_name);
+    members
+        .map(|member| &member.cluster)
+        .chain(excess)
+        .map(|cluster| cluster.object.name.as_str())
+}

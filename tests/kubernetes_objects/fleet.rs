@@ -1,0 +1,245 @@
+//! A thousand clusters in one policy: what its status takes, and that nothing is written while
+//! nothing happens.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use defragd_harness::{Cluster, Error, Etcd, Kube, KubeApi, Prometheus, eventually};
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::{Case, WAIT, api, condition, controller, list, target, writes};
+
+/// As many as one policy serves.
+const CLUSTERS: usize = 1000;
+/// Real clusters, which so many targets lead to.
+const ETCDS: usize = 10;
+/// How long is looked.
+const LOOK: Duration = Duration::from_secs(30);
+/// How long nothing must have been written for everything to be settled.
+const SETTLED: Duration = Duration::from_secs(5);
+/// What etcd takes in one request by default.
+const ETCD_LIMIT: usize = 1_572_864;
+
+/// A page of metrics with one series for each cluster, as an exporter of them all would have.
+async fn exporter(page: String) -> Result<String, Error> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it listens").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\n\
+                 connection: close\r\n\r\n{page}",
+                page.len()
+            );
+            tokio::spawn(async move {
+                let mut asked = [0; 4096];
+                // Prometheus may have gone away meanwhile.
+                let _ = stream.read(&mut asked).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    Ok(address)
+}
+
+fn name(i: usize) -> String {
+    format!("etcd-{i:04}")
+}
+
+fn member(i: usize, etcds: &[Cluster]) -> Value {
+    let mut target = target(&name(i), &etcds[i % etcds.len()]);
+    target["metadata"]["labels"] = json!({ "tier": "prod" });
+    target
+}
+
+fn fleet() -> Value {
+    json!({
+        "apiVersion": "defragd.dev/v1alpha1",
+        "kind": "EtcdDefragPolicy",
+        "metadata": { "name": "fleet" },
+        "spec": {
+            "clusterSelector": { "matchLabels": { "tier": "prod" } },
+            "signal": { "prometheus": {
+                "source": "main",
+                "query": "max by (cluster) (fragmented_bytes)",
+                "above": "100Mi",
+                "clusterLabel": "cluster",
+            } },
+            "interval": "2s",
+            "cooldown": "1h",
+            // It holds the one run that may go on, so that all others wait.
+            "runTemplate": { "rule": { "all": true }, "suspend": true, "allowSingleMember": true },
+        },
+    })
+}
+
+fn writes_of_policy(api: &KubeApi) -> Result<usize, Error> {
+    let written = writes(api)?;
+    let policy = written.iter().filter(|w| w.contains("etcddefragpolicies"));
+    Ok(policy.count())
+}
+
+/// Waits until the policy has not been written for a while, and says how often it was.
+async fn settled(api: &KubeApi) -> Result<usize, Error> {
+    let (mut count, mut since) = (0, Instant::now());
+    eventually(WAIT, "the writes to end", async || {
+        let now = writes_of_policy(api).map_err(|e| e.to_string())?;
+        if now != count {
+            (count, since) = (now, Instant::now());
+        }
+        if since.elapsed() >= SETTLED {
+            Ok(count)
+        } else {
+            Err(format!("{count} writes"))
+        }
+    })
+    .await
+}
+
+fn entry<'a>(policy: &'a Value, name: &str) -> &'a Value {
+    let clusters = policy["status"]["clusters"].as_array();
+    let mut clusters = clusters.into_iter().flatten();
+    let found = clusters.find(|cluster| cluster["name"] == name);
+    found.unwrap_or(&Value::Null)
+}
+
+/// T103: a thousand clusters that all fire stay within the limits of one object.
+#[tokio::test]
+async fn t103_a_thousand_clusters_in_one_policy() -> Result<(), Error> {
+    let mut page = String::from("# TYPE fragmented_bytes gauge\n");
+    for i in 0..CLUSTERS {
+        let value = 200_000_000 + i;
+        writeln!(
+            page,
+            "fragmented_bytes{{cluster=\"{}\",instance=\"10.0.0.1:2379\"}} {value}",
+            name(i)
+        )
+        .expect("a text takes everything");
+    }
+    writeln!(page, "fragmented_bytes{{cluster=\"stranger\"}} 1").expect("a text takes everything");
+    let exporter = exporter(page).await?;
+    let prometheus = Prometheus::default().scrape("fleet", [exporter], Duration::from_secs(1));
+    let prometheus = prometheus.start().await?;
+    let etcds = try_join_all((0..ETCDS).map(|_| Etcd::default().members(1).start())).await?;
+    let api = api(Kube::default()).await?;
+    let config = json!({
+        "sources": [{ "name": "main", "prometheus": { "url": prometheus.url() } }],
+    });
+    let file = api.scratch().join("defragd.yaml");
+    std::fs::write(&file, config.to_string()).expect("the folder is the test's own");
+    let args = ["--config".into(), file.into_os_string()];
+    let defragd = controller(&api).args(args).start().await?;
+    let case = Case::new(&api, &defragd, "fleet").await?;
+    let mut objects: Vec<Value> = (0..CLUSTERS).map(|i| member(i, &etcds)).collect();
+    objects.push(fleet());
+    for part in objects.chunks(250) {
+        api.apply(&list(case.namespace, part).to_string()).await?;
+    }
+
+    let policy = case
+        .until("etcddefragpolicies", "fleet", "all to fire", |policy| {
+            let summary = &policy["status"]["summary"];
+            summary["firing"] == CLUSTERS && summary["clusters"] == CLUSTERS
+        })
+        .await?;
+    let all = policy["status"]["clusters"].as_array().map_or(0, Vec::len);
+    assert_eq!(all, CLUSTERS);
+    let runs = case
+        .until_runs("the one run", |runs| runs.len() == 1)
+        .await?;
+    assert_eq!(runs[0]["spec"]["suspend"], true);
+    let before = settled(&api).await?;
+
+    // As it is stored: with who owns which field.
+    let policy = api.get(&case.path("etcddefragpolicies", "fleet")).await?;
+    let policy = policy.expect("it is there");
+    let size = policy.to_string().len();
+    let owners = policy["metadata"]["managedFields"].to_string().len();
+    println!(
+        "{size} bytes, {owners} of them for managed fields; {before} writes until all was quiet"
+    );
+    assert!(size < ETCD_LIMIT * 2 / 3, "{size} bytes");
+    assert!(owners < 4096, "{owners} bytes for who owns which field");
+    let unmatched = &policy["status"]["unmatchedSeries"];
+    assert_eq!(unmatched["listed"], json!(["stranger"]));
+    let decision = |policy: &Value, i: usize| entry(policy, &name(i))["decision"]["reason"].clone();
+    let waits = (0..CLUSTERS)
+        .filter(|i| decision(&policy, *i) == "PolicyBusy")
+        .count();
+    assert!(
+        waits >= CLUSTERS - CLUSTERS / ETCDS,
+        "{waits} wait for their turn"
+    );
+    let table = ["get", "defragpolicy", "--namespace=fleet"];
+    let table = api.kubectl(&table).await?;
+    assert!(
+        table.contains("1000 clusters") && table.contains("1000 Firing"),
+        "{table}"
+    );
+
+    // Far fewer writes than clusters: what comes together is stored together.
+    assert!(before < CLUSTERS / 4, "{before} writes");
+    let polls = "defragd_source_requests_total{source=\"main\",code=\"200\"}";
+    let asked = defragd.metric(polls).await?.unwrap_or(0.0);
+    let began = Instant::now();
+    eventually(LOOK + WAIT, "the time to pass", async || {
+        defragd.check().map_err(|e| e.to_string())?;
+        let now = defragd.metric(polls).await.map_err(|e| e.to_string())?;
+        let polled = now.unwrap_or(0.0) - asked;
+        if began.elapsed() >= LOOK && polled >= 10.0 {
+            Ok(())
+        } else {
+            Err(format!("{polled} polls in {:?}", began.elapsed()))
+        }
+    })
+    .await?;
+    let polled = defragd.metric(polls).await?.unwrap_or(0.0) - asked;
+    let ticks = began.elapsed().as_secs_f64() / 2.0;
+    // One for all of them, and one for the age of samples, because a run goes on.
+    assert!(
+        polled <= 2.0 * (ticks + 2.0),
+        "{polled} requests in {ticks} ticks"
+    );
+    assert_eq!(
+        writes_of_policy(&api)?,
+        before,
+        "{:#?}",
+        writes(&api)?.last()
+    );
+
+    // One loses its label, and another one is deleted.
+    let relabel = json!({ "metadata": { "labels": { "tier": "test" } } });
+    api.patch(&case.path("etcdtargets", &name(1)), &relabel)
+        .await?;
+    case.delete("etcdtargets", &name(2)).await?;
+    let policy = case
+        .until("etcddefragpolicies", "fleet", "two to leave", |policy| {
+            policy["status"]["summary"]["clusters"] == CLUSTERS - 2
+        })
+        .await?;
+    for i in [1, 2] {
+        assert!(entry(&policy, &name(i))["absentSince"].is_string(), "{i}");
+    }
+
+    // More than the most: it says so, names them, and serves the others.
+    let more: Vec<Value> = (0..4).map(|i| member(CLUSTERS + i, &etcds)).collect();
+    api.apply(&list(case.namespace, &more).to_string()).await?;
+    let policy = case
+        .until(
+            "etcddefragpolicies",
+            "fleet",
+            "too many to be told",
+            |policy| condition(policy, "Ready")["reason"] == "TooManyClusters",
+        )
+        .await?;
+    let message = condition(&policy, "Ready")["message"].to_string();
+    assert!(
+        message.contains("etcd-1002, etcd-1003") && message.contains("select fewer by labels"),
+        "{message}"
+    );
+    assert_eq!(case.runs().await?.len(), 1);
+    Ok(())
+}
