@@ -298,7 +298,9 @@ async fn look<H: Host>(
     };
     shared.base.host.record_fleet(&fleet.key, &report).await?;
     Ok(
-        match policy.and_then(|policy| Some((policy, question_of_all(policy, &fleet.key.namespace)?))) {
+        match policy
+            .and_then(|policy| Some((policy, question_of_all(policy, &fleet.key.namespace)?)))
+        {
             Some((policy, question)) => tick::next(now(), policy.interval, &question),
             None => now() + PAUSE,
         },

@@ -396,7 +396,10 @@ impl<H: Host> Concluding<'_, H> {
     ///
     /// # Errors
     /// When others are before it by now.
-    async fn turn_in_fleet(&self, decision: &Decision) -> Result<Option<OwnedMutexGuard<()>>, Note> {
+    async fn turn_in_fleet(
+        &self,
+        decision: &Decision,
+    ) -> Result<Option<OwnedMutexGuard<()>>, Note> {
         let Some(fleet) = &self.policy.fleet else {
             return Ok(None);
         };

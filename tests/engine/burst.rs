@@ -15,7 +15,7 @@ use defragd::signals::config::{SourceConfig, SourceSpec, validate};
 use defragd_harness::{Prometheus, PrometheusServer};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::memory::{Memory, NOWHERE, Working, key, policy, put_target};
+use crate::memory::{Memory, NOWHERE, Working, on, policy, put_target};
 
 fn sources(prometheus: &PrometheusServer) -> Vec<SourceConfig> {
     let text = format!(
@@ -49,7 +49,7 @@ fn put(host: &Memory, name: &str, signal: &Signal, edit: impl FnOnce(&mut Policy
 }
 
 fn decision(host: &Memory, name: &str) -> Option<Note> {
-    host.views.policy(&key(name))?.state.decision.clone()
+    host.views.policy(&on(name, name))?.state.decision.clone()
 }
 
 /// T53, T101: a thousand at once, and a restart in the middle.
@@ -160,7 +160,7 @@ async fn what_an_hour_allows_goes_to_those_who_have_fired_for_longest() {
         .collect();
     assert_eq!(made, ["f", "d", "b"].map(str::to_owned).into());
     for name in ["e", "c", "a"] {
-        let view = host.views.policy(&key(name)).unwrap();
+        let view = host.views.policy(&on(name, name)).unwrap();
         let message = decision(&host, name).unwrap().message;
         assert!(
             message.starts_with(

@@ -226,7 +226,7 @@ impl Host for Memory {
         let policy = run.policy.key.clone();
         let since = self
             .views
-            .policy(&policy)
+            .policy(&run.policy.on())
             .and_then(|view| view.state.firing_since);
         {
             let mut heard = self.heard.lock().unwrap();
@@ -354,6 +354,14 @@ impl Working {
         self.stop.cancel();
         let ended = tokio::time::timeout(DEADLINE, self.engine).await;
         ended.expect("it stops in time").unwrap();
+    }
+}
+
+/// A policy on the cluster of that name.
+pub(crate) fn on(policy: &str, cluster: &str) -> PolicyOn {
+    PolicyOn {
+        policy: key(policy),
+        cluster: self::cluster(cluster),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use wiremock::matchers::path;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
-use crate::memory::{Memory, NOWHERE, Working, key, policy, put_target};
+use crate::memory::{Memory, NOWHERE, Working, key, on, policy, put_target};
 
 fn sources(text: &str) -> Arc<Sources> {
     install_tls_provider();
@@ -54,7 +54,7 @@ fn evaluated(host: &Memory, name: &str) -> u32 {
 }
 
 fn state(host: &Memory, name: &str) -> Option<SignalState> {
-    let view = host.views.policy(&key(name))?;
+    let view = host.views.policy(&on(name, "c"))?;
     Some(view.state.signal.as_ref()?.state)
 }
 

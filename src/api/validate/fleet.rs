@@ -8,7 +8,7 @@ use super::target::{is_label_key, is_label_name};
 use super::{Place, quoted};
 use crate::api::defrag::ClusterRef;
 use crate::api::policy::{
-    ClusterSelectorSpec, LabelOperatorSpec, LabelConditionSpec, PrometheusSignalSpec, SignalSpec,
+    ClusterSelectorSpec, LabelConditionSpec, LabelOperatorSpec, PrometheusSignalSpec, SignalSpec,
 };
 use crate::api::schema::{MAX_LABEL_VALUE, MAX_LABELS};
 use crate::core::fleet::{Fleet, Operator, Requirement, Selector, SeriesMatch};
