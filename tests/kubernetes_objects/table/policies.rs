@@ -110,6 +110,22 @@ pub(crate) const POLICIES: &[Row] = &[
         Good,
     ),
     (
+        "fleet-of-alerts",
+        "{clusterRef: null, clusterSelector: {}, signal: {alert: {source: am, matchers: ['alertname=a']}}}",
+        Bad("clusterSelector needs a prometheus or a probe signal"),
+    ),
+    (
+        "blocked-by-nothing",
+        "{maxBlockedFor: 1h}",
+        Bad("maxBlockedFor needs blockers"),
+    ),
+    (
+        "blockers",
+        "{maxBlockedFor: 1h, blockers: [{name: upgrade, signal: {prometheus: {source: main, query: up == 0}}}, \
+         {name: alerts, noData: Pass, signal: {alert: {source: am, matchers: ['alertname=a']}}}]}",
+        Good,
+    ),
+    (
         "alert-and-probe",
         "{signal: {probe: {}, alert: {source: am, matchers: ['alertname=a']}}}",
         Bad("exactly one signal is needed"),
