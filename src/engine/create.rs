@@ -1,14 +1,17 @@
 //! New runs: one decision at a time on each cluster, and the administrator's
 //! limits on all together.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::{ClusterState, CreateRun};
 use crate::core::reason::Reason;
 use crate::core::run::Note;
+use crate::core::view::ClusterId;
 
 use super::fleet::Queues;
 use super::host::{ClusterKey, Created, Host, HostError, NewRun, ObjectKey, PolicyOn, PolicyView};
@@ -36,6 +39,10 @@ pub(super) struct Made {
     /// False when it was already.
     pub(super) new: bool,
 }
+
+/// The turn of one who may store a run; it is over with the value.
+#[must_use]
+pub(super) struct Turn<'a>(#[expect(dead_code, reason = "held, not read")] Vec<MutexGuard<'a, ()>>);
 
 /// A run that the administrator's limits allow.
 pub(super) struct Allowed(ObjectKey);
@@ -102,18 +109,20 @@ impl Creating {
 
     /// To be held from the last look at a cluster's runs until the new one is
     /// stored, so that two policies never decide on the same emptiness.
-    pub(super) async fn turn<H: Host>(
-        &self,
-        host: &H,
-        cluster: &ClusterKey,
-    ) -> tokio::sync::MutexGuard<'_, ()> {
-        let hasher = BuildHasherDefault::<DefaultHasher>::default();
-        let hash = match host.target(cluster).and_then(|target| target.cluster_id) {
-            Some(id) => hasher.hash_one(id),
-            None => hasher.hash_one(cluster),
-        };
-        // The remainder is below STRIPES, which fits any usize.
-        self.stripes[(hash % STRIPES as u64) as usize].lock().await
+    pub(super) async fn turn<H: Host>(&self, host: &H, cluster: &ClusterKey) -> Turn<'_> {
+        let id = || host.target(cluster).and_then(|target| target.cluster_id);
+        loop {
+            let stripes = stripes(cluster, id());
+            let mut held = Vec::with_capacity(stripes.len());
+            // In order, so that nobody waits for somebody who waits for it.
+            for stripe in &stripes {
+                held.push(self.stripes[*stripe].lock().await);
+            }
+            // Its id may have become known meanwhile, and others hold that one.
+            if self::stripes(cluster, id()) == stripes {
+                return Turn(held);
+            }
+        }
     }
 
     /// Has the run stored, or says why it is not. To be called in turn.
@@ -151,6 +160,21 @@ impl Creating {
             Err(error) => Err(failed(run, &error).note),
         }
     }
+}
+
+/// What stands for a cluster: its name, by which it is known from the beginning, and
+/// its id, by which several names may be known to mean one cluster.
+fn stripes(cluster: &ClusterKey, id: Option<ClusterId>) -> BTreeSet<usize> {
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    let hashes = [
+        Some(hasher.hash_one(cluster)),
+        id.map(|id| hasher.hash_one(id)),
+    ];
+    // The remainder is below STRIPES, which fits any usize.
+    let stripes = hashes.into_iter().flatten();
+    stripes
+        .map(|hash| (hash % STRIPES as u64) as usize)
+        .collect()
 }
 
 fn run_key(view: &PolicyView, run: &CreateRun) -> ObjectKey {
@@ -235,4 +259,28 @@ fn stored<H: Host>(host: &H) -> Result<Vec<(ObjectKey, Timestamp)>, HostError> {
         }));
     }
     Ok(starts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(name: &str) -> ClusterKey {
+        ClusterKey::target(ObjectKey {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// T53: a cluster whose id becomes known while a run of it is being made, and one that two
+    /// targets lead to.
+    #[test]
+    fn t53_whoever_means_the_same_cluster_waits_for_the_same_turn() {
+        for i in 0..200 {
+            let (one, other) = (cluster(&format!("a-{i}")), cluster(&format!("b-{i}")));
+            let id = Some(ClusterId(i));
+            assert!(stripes(&one, None).is_subset(&stripes(&one, id)));
+            assert!(!stripes(&one, id).is_disjoint(&stripes(&other, id)));
+        }
+    }
 }

@@ -233,10 +233,12 @@ pub(super) async fn work<H: Host>(
     let host = &*shared.base.host;
     let mut changes = host.changes();
     let mut asked_at = now();
-    while let Some(fleet) = host.fleet(&key)
-        && !shutdown.is_cancelled()
-    {
+    while !shutdown.is_cancelled() {
+        // Before it is read: what changes afterwards is to be told.
         changes.mark_unchanged();
+        let Some(fleet) = host.fleet(&key) else {
+            break;
+        };
         let looked = tokio::select! {
             biased;
             () = shutdown.cancelled() => return,

@@ -77,6 +77,13 @@ async fn t80_what_was_delivered_survives_a_crash() -> Result<(), Error> {
         }
     })
     .await?;
+    let page = defragd.page("/metrics").await?;
+    let alerts = |result: &str| {
+        let labels = format!("{{source=\"pushed\",result=\"{result}\"}}");
+        metric(&page, &format!("defragd_webhook_alerts_total{labels}"))
+    };
+    assert_eq!(alerts("new"), 1.0, "{page}");
+    assert!(alerts("repeated") >= 1.0, "{page}");
     let status = until(&defragd, "the alert", |s| said(s).0 == "Firing").await?;
     assert_eq!(
         status.policy("p")["signal"]["value"],

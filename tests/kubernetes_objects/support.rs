@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// How long one thing is waited for, on a machine that is busy with other tests.
-pub(crate) const WAIT: Duration = Duration::from_secs(120);
+pub(crate) const WAIT: Duration = Duration::from_secs(300);
 
 /// The namespace that defragd itself is in.
 const SYSTEM: &str = "defragd-system";

@@ -55,8 +55,7 @@ async fn a_run_waits_for_its_blockers() -> Result<(), Error> {
     assert_eq!(status.decision("careful"), "Blocked", "{status:#?}");
     let since = status.policy("careful")["blocked"]["since"].clone();
     let page = defragd.page("/metrics").await?;
-    let name =
-        "defragd_policy_blockers_since_timestamp_seconds{namespace=\"default\",name=\"careful\"}";
+    let name = "defragd_policy_blockers_since_timestamp_seconds{namespace=\"default\",name=\"careful\",cluster=\"demo\",cluster_kind=\"EtcdTarget\"}";
     let shown = metric(&page, name).unwrap_or_default();
     assert!(
         (shown - time(&since).as_millisecond() as f64 / 1000.0).abs() < 0.01,

@@ -130,10 +130,7 @@ async fn each_cluster_is_judged_by_its_own_series() -> Result<(), Error> {
     let count = |name: &str| metric(&page, name).unwrap_or(0.0);
     let asked = count("defragd_source_requests_total{source=\"main\",code=\"200\"}");
     let shared = count("defragd_source_shared_answers_total{source=\"main\"}");
-    assert!(
-        shared > 2.0 * asked,
-        "{asked} requests, {shared} shared answers"
-    );
+    assert!(shared > asked, "{asked} requests, {shared} shared answers");
     assert_eq!(
         count("defragd_policy_clusters{namespace=\"default\",name=\"fleet\"}"),
         4.0
