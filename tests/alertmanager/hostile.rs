@@ -108,6 +108,11 @@ async fn what_others_write_is_shown_short_and_escaped_and_is_no_metric_label() -
     am.silence("alertname=silenced", EVIL, &EVIL.repeat(100))
         .await?;
     defragd.start().await?;
+    let answer = prometheus.query(&long_label()).await?;
+    assert!(
+        answer[0].labels["evil"].len() > 64 * 1024,
+        "it is as long as it is meant to be"
+    );
 
     // Too long to be kept; and the longest that is.
     assert_eq!(deliver(&defragd, &long).await, 400);

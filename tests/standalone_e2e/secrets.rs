@@ -172,6 +172,13 @@ async fn planted_secrets_are_used_and_told_to_nobody() -> Result<(), Error> {
         "with the right password"
     );
 
+    let log = defragd.logged();
+    for word in ["broken-bearer cannot be used", "DEBUG", "TRACE"] {
+        assert!(
+            log.contains(word),
+            "a log that tells all that it can says {word}: {log}"
+        );
+    }
     let mut produced = vec![
         ("the log".to_owned(), defragd.logged()),
         ("metrics".to_owned(), defragd.page("/metrics").await?),
