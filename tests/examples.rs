@@ -517,6 +517,44 @@ fn blocks_are_found_where_a_reader_sees_them() {
     assert_eq!(found, [2, 10]);
 }
 
+/// A file that is added here is found by nobody, unless it lies where a test looks and the README says so.
+#[test]
+fn every_example_is_listed_and_lies_where_a_test_looks() {
+    let readme = read(&root().join("README.md"));
+    let examples = root().join("examples");
+    let mut names: Vec<PathBuf> = Vec::new();
+    // Above and below; tests/kubernetes_objects applies the policies and runs the CronJob.
+    for folder in ["policies", "config"] {
+        names.extend(files(&examples.join(folder), "yaml"));
+    }
+    for file in &names {
+        let name = file
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("a name");
+        assert!(readme.contains(name), "the README does not list {name}");
+    }
+    names.push(examples.join("cronjob.yaml"));
+    // tests/alertmanager runs these three.
+    let three = ["alertmanager.yaml", "defragd.yaml", "rules.yaml"];
+    names.extend(three.map(|name| examples.join("alertmanager").join(name)));
+    names.sort();
+    assert_eq!(below(&examples), names, "a file that no test runs");
+}
+
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a folder can be listed").path())
+        .flat_map(|path| match path.is_dir() {
+            true => below(&path),
+            false => vec![path],
+        })
+        .collect();
+    found.sort();
+    found
+}
+
 /// Administrators' files, as `standalone`, `controller` and `lint --config` read them.
 #[test]
 fn administrators_files_are_accepted() {

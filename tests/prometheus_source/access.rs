@@ -34,6 +34,15 @@ async fn token_server(answer: impl Respond + 'static) -> MockServer {
     server
 }
 
+async fn answering_with(answer: impl Respond + 'static) -> MockServer {
+    let server = MockServer::start().await;
+    Mock::given(path(QUERY))
+        .respond_with(answer)
+        .mount(&server)
+        .await;
+    server
+}
+
 /// The fields of a client of that token server, whose secret stands in `secret`.
 fn oauth2(server: &str, secret: &Path) -> String {
     format!(
@@ -305,6 +314,50 @@ async fn a_configured_source_shows_no_secret() {
     let shown = format!("{sources:?}");
     for secret in ["hunter", "token-1"] {
         assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+/// A server that repeats every header that it was sent, as some do to be helpful.
+struct Repeating(u16, &'static str);
+
+impl Respond for Repeating {
+    fn respond(&self, request: &Request) -> ResponseTemplate {
+        let headers: Vec<String> = (request.headers.iter())
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap_or_default()))
+            .filter(|header| header.contains("hunter") || header.contains("asic"))
+            .collect();
+        let (before, after) = self.1.split_once('*').expect("a place for the headers");
+        let body = format!("{before}{}{after}", headers.join(" and "));
+        ResponseTemplate::new(self.0).set_body_string(body)
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_repeats_of_a_secret_is_not_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = secret_file(&folder, "hunter2");
+    let secret = secret.display();
+    let api = r#"{"status": "error", "errorType": "bad_data", "error": "you sent *"}"#;
+    for (code, body) in [
+        (400, api),
+        (401, "you sent *"),
+        (403, r#"{"message": "you sent *"}"#),
+        (503, "* is not welcome"),
+        (200, "you sent *"),
+    ] {
+        let server = answering_with(Repeating(code, body)).await;
+        for more in [
+            format!(", bearerTokenFile: '{secret}'"),
+            format!(", headerFiles: {{X-Scope-OrgID: '{secret}'}}"),
+            format!(", basicAuth: {{username: user, passwordFile: '{secret}'}}"),
+        ] {
+            let reading = read(&source(&server.uri(), &more), "x").await;
+            assert_eq!(reading.state, SignalState::Error, "{reading:?}");
+            // The second is that of user and password.
+            for planted in ["hunter2", "dXNlcjpodW50ZXIy"] {
+                assert!(!reading.message.contains(planted), "{reading:?}");
+            }
+        }
     }
 }
 

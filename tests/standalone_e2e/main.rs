@@ -10,6 +10,7 @@ mod metrics;
 mod policies;
 mod removals;
 mod restarts;
+mod secrets;
 mod signals;
 mod story;
 mod support;

@@ -8,6 +8,7 @@ mod admission;
 mod cel;
 mod fleets;
 mod places;
+mod reach;
 mod targets;
 
 /// A manifest and everything that is said about it.

@@ -234,7 +234,8 @@ impl Client {
         let mut way = 0;
         loop {
             let request = &ways[way];
-            let received = self.send(request, secrets, progress).await?;
+            let mut received = self.send(request, secrets, progress).await?;
+            received.hide(secrets);
             if way + 1 == ways.len() || !request.is_refused_by(received.status) {
                 return Ok(Received { way, ..received });
             }

@@ -35,6 +35,43 @@ impl Received {
     }
 }
 
+/// What stands for a secret that an answer repeats.
+const HIDDEN: &str = "…";
+/// A shorter secret is found in any text, and is no secret.
+const SHORTEST_SECRET: usize = 6;
+
+impl Received {
+    /// Takes the secrets that were `sent` out of an answer whose own words may be
+    /// shown: a refusal, or what is no JSON. Some servers repeat what they refuse.
+    pub(super) fn hide(&mut self, sent: &HeaderMap) {
+        let is_json = matches!(self.body.trim_ascii_start().first(), Some(b'{' | b'['));
+        if self.status.is_success() && is_json {
+            return;
+        }
+        for value in sent.values() {
+            // Behind the scheme, where there is one.
+            let whole = value.as_bytes();
+            let at = whole.iter().position(|byte| *byte == b' ');
+            let secret = at.map_or(whole, |at| &whole[at + 1..]);
+            if secret.len() >= SHORTEST_SECRET {
+                self.body = without(&self.body, secret);
+            }
+        }
+    }
+}
+
+fn without(text: &[u8], secret: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.windows(secret.len()).position(|part| part == secret) {
+        kept.extend_from_slice(&rest[..at]);
+        kept.extend_from_slice(HIDDEN.as_bytes());
+        rest = &rest[at + secret.len()..];
+    }
+    kept.extend_from_slice(rest);
+    kept
+}
+
 /// A date as HTTP writes it: `Wed, 21 Oct 2015 07:28:00 GMT`.
 pub(super) fn http_date(text: &str) -> Option<Timestamp> {
     jiff::fmt::rfc2822::DateTimeParser::new()

@@ -1,0 +1,311 @@
+//! Secrets that are planted in files: used, refused and unusable, and never shown.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use defragd_harness::{Defragd, Error, Etcd, Prometheus, Status};
+use serde_json::{Value, json};
+
+use crate::support::{defragd, is_complete, policy, run, target, until};
+
+/// Each stands in a file of its own, and must not be found anywhere else.
+const PLANTED: [(&str, &str); 10] = [
+    ("right-password", "planted-right-password"),
+    ("wrong-password", "planted-wrong-password"),
+    ("bearer", "planted-bearer-token"),
+    // A blank line inside: no token has that, so it is refused before it is sent.
+    ("broken-bearer", "planted-broken\n\nbearer-token"),
+    ("client-secret", "planted-client-secret"),
+    ("tenant", "planted-value-of-a-header"),
+    ("webhook", "planted-webhook-token"),
+    ("etcd-user", "root"),
+    ("etcd-password", "planted-etcd-password"),
+    ("wrong-etcd-password", "planted-wrong-etcd-password"),
+];
+const USER: &str = "scraper";
+/// What nobody planted but a stranger shows.
+const GUESSED: &str = "planted-guess-of-a-stranger";
+/// Stands where a key should be.
+const NO_KEY: &str = "planted-instead-of-a-key";
+
+struct Files(PathBuf);
+
+impl Files {
+    fn write(defragd: &Defragd) -> Self {
+        let folder = defragd.folder().join("planted");
+        fs::create_dir(&folder).expect("a folder of the test");
+        for (name, content) in PLANTED.iter().chain(&[("no-key", NO_KEY)]) {
+            fs::write(folder.join(name), format!("{content}\n")).expect("a file of the test");
+        }
+        Files(folder)
+    }
+
+    fn of(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+/// Sources that the server accepts, refuses, and cannot be asked with what is planted.
+fn sources(files: &Files, url: &str) -> Value {
+    let basic = |password: &str| json!({ "username": USER, "passwordFile": files.of(password) });
+    let oauth2 = json!({
+        "tokenURL": format!("{url}/oauth2/token"),
+        "clientID": "defragd",
+        "clientSecretFile": files.of("client-secret"),
+    });
+    let source = |name: &str, more: Value| {
+        let mut http = json!({ "url": url });
+        let fields = http.as_object_mut().expect("an object");
+        fields.extend(more.as_object().expect("an object").clone());
+        json!({ "name": name, "prometheus": http })
+    };
+    json!([
+        source(
+            "right",
+            json!({
+                "basicAuth": basic("right-password"),
+                "headerFiles": { "X-Scope-OrgID": files.of("tenant") },
+            })
+        ),
+        source("wrong", json!({ "basicAuth": basic("wrong-password") })),
+        source("bearer", json!({ "bearerTokenFile": files.of("bearer") })),
+        source(
+            "broken",
+            json!({ "bearerTokenFile": files.of("broken-bearer") })
+        ),
+        source("oauth2", json!({ "oauth2": oauth2 })),
+        source(
+            "header",
+            json!({ "headerFiles": { "Authorization": files.of("tenant") } })
+        ),
+        json!({ "name": "pushed", "webhook": { "bearerTokenFile": files.of("webhook") } }),
+    ])
+}
+
+/// A target of this cluster with a user from files.
+fn with_user(name: &str, endpoints: &[String], files: &Files, password: &str) -> Value {
+    let mut object = target(name, endpoints);
+    object["spec"]["auth"] = json!({
+        "usernameFile": files.of("etcd-user"),
+        "passwordFile": files.of(password),
+    });
+    object
+}
+
+/// A policy on `demo` that asks this source and only says what it would do.
+fn asks(name: &str, source: &str) -> Value {
+    let signal =
+        json!({ "prometheus": { "source": source, "query": "vector(200)", "above": 100 } });
+    policy(name, json!({ "signal": signal, "dryRun": true }))
+}
+
+#[tokio::test]
+async fn planted_secrets_are_used_and_told_to_nobody() -> Result<(), Error> {
+    let (cluster, prometheus) = tokio::try_join!(
+        Etcd::default()
+            .members(1)
+            .auth("root", planted("etcd-password"))
+            .start(),
+        Prometheus::default()
+            .basic_auth(USER, planted("right-password"))
+            .start(),
+    )?;
+    let defragd = defragd()?;
+    let files = Files::write(&defragd);
+    defragd.configure(&json!({
+        "sources": sources(&files, prometheus.url()),
+        "log": { "level": "debug" },
+    }))?;
+    let endpoints = cluster.endpoints();
+    let probe = json!({ "signal": { "probe": { "rule": { "freeSpaceAbove": "1Gi" } } } });
+    let mut wrong_user = policy("wrong-user", probe);
+    wrong_user["spec"]["clusterRef"]["name"] = json!("wrong");
+    let alert = json!({ "alert": { "source": "pushed", "matchers": ["alertname=\"a\""] } });
+    let elsewhere = "http://127.0.0.1:1/planted";
+    let objects = [
+        with_user("demo", &endpoints, &files, "etcd-password"),
+        with_user("wrong", &endpoints, &files, "wrong-etcd-password"),
+        asks("right", "right"),
+        asks("wrong", "wrong"),
+        asks("bearer", "bearer"),
+        asks("broken", "broken"),
+        asks("oauth2", "oauth2"),
+        asks("header", "header"),
+        // A source is a name, whatever it looks like.
+        asks("elsewhere", elsewhere),
+        policy("pushed", json!({ "signal": alert, "dryRun": true })),
+        wrong_user,
+        run(
+            "by-hand",
+            "demo",
+            json!({ "rule": { "all": true }, "allowSingleMember": true }),
+        ),
+    ];
+    let text: Vec<String> = objects.iter().map(Value::to_string).collect();
+    defragd.put("objects.yaml", &text.join("\n---\n"))?;
+    defragd.start().await?;
+
+    deliver(&defragd, GUESSED, 401).await;
+    deliver(&defragd, planted("webhook"), 200).await;
+    let decisions = [
+        ("wrong", "AuthFailed"),
+        ("bearer", "AuthFailed"),
+        ("broken", "AuthFailed"),
+        ("oauth2", "AuthFailed"),
+        ("header", "AuthFailed"),
+        ("elsewhere", "SourceUnknown"),
+        ("wrong-user", "ProbeFailed"),
+    ];
+    let all_said = |s: &Status| {
+        let told = decisions
+            .iter()
+            .all(|(policy, reason)| s.decision(policy) == *reason);
+        // Whatever is decided after the run: the source was asked, and the delivery was taken.
+        let fires = |policy: &str| s.policy(policy)["signal"]["state"] == "Firing";
+        told && fires("right") && fires("pushed") && is_complete(s.item("EtcdDefrag", "by-hand"))
+    };
+    until(&defragd, "every secret to be used", all_said).await?;
+    assert_eq!(
+        cluster.defragmentations().await?,
+        [1.0],
+        "with the right password"
+    );
+
+    let log = defragd.logged();
+    for word in [
+        "broken-bearer cannot be used",
+        "DEBUG defragd",
+        "DEBUG reqwest",
+    ] {
+        assert!(
+            log.contains(word),
+            "a log that tells all that it can says {word}: {log}"
+        );
+    }
+    let mut produced = vec![
+        ("the log".to_owned(), defragd.logged()),
+        ("metrics".to_owned(), defragd.page("/metrics").await?),
+        ("status".to_owned(), defragd.status_text().await?),
+        (
+            "status as JSON".to_owned(),
+            defragd.status().await?.0.to_string(),
+        ),
+        ("lint".to_owned(), lint(&defragd, &files, prometheus.url())),
+    ];
+    state(&defragd.state(), &mut produced);
+    defragd.stop().await?;
+    produced.push(("the log of the stop".to_owned(), defragd.logged()));
+    nothing_is_told(&produced);
+    Ok(())
+}
+
+fn planted(name: &str) -> &'static str {
+    let found = PLANTED.iter().find(|(file, _)| *file == name);
+    found.map(|(_, content)| *content).expect("it is planted")
+}
+
+async fn deliver(defragd: &Defragd, token: &str, wanted: u16) {
+    let message = json!({
+        "version": "4", "truncatedAlerts": 0,
+        "alerts": [{
+            "status": "firing", "labels": { "alertname": "a" },
+            "startsAt": jiff::Timestamp::now().to_string(), "endsAt": "0001-01-01T00:00:00Z",
+        }],
+    });
+    let url = format!("http://{}/api/v1/alerts/pushed", defragd.address());
+    let request = reqwest::Client::new().post(&url).bearer_auth(token);
+    let answer = request
+        .body(message.to_string())
+        .send()
+        .await
+        .expect("it answers");
+    assert_eq!(answer.status().as_u16(), wanted);
+    let words = answer.text().await.expect("words");
+    assert!(!words.contains("planted"), "{words}");
+}
+
+/// What lint says of all of it, and of a key that is none.
+fn lint(defragd: &Defragd, files: &Files, url: &str) -> String {
+    let mut config: Value = json!({ "sources": sources(files, url) });
+    let https = json!({
+        "url": "https://127.0.0.1:1", "certFile": files.of("no-key"), "keyFile": files.of("no-key"),
+    });
+    config["sources"]
+        .as_array_mut()
+        .expect("a list")
+        .push(json!({ "name": "no-key", "prometheus": https }));
+    let path = defragd.folder().join("with-no-key.conf");
+    fs::write(&path, config.to_string()).expect("a file of the test");
+    let mut said = String::new();
+    for output in ["text", "json"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_defragd"))
+            .args([
+                "lint",
+                "--for",
+                "standalone",
+                "--output",
+                output,
+                "--config",
+            ])
+            .arg(&path)
+            .arg(defragd.objects())
+            .output()
+            .expect("the binary starts");
+        said.push_str(&String::from_utf8_lossy(&output.stdout));
+        said.push_str(&String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(said.contains("no-key"), "{said}");
+    said
+}
+
+/// Every file of the state folder.
+fn state(folder: &Path, produced: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).expect("a folder can be listed") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            state(&path, produced);
+        } else {
+            let content = fs::read(&path).expect("a file of the state can be read");
+            produced.push((
+                path.display().to_string(),
+                String::from_utf8_lossy(&content).into(),
+            ));
+        }
+    }
+}
+
+fn nothing_is_told(produced: &[(String, String)]) {
+    let client = reqwest::Client::new();
+    let basic = |user: &str, password: &str| {
+        let request = client
+            .get("http://localhost")
+            .basic_auth(user, Some(password))
+            .build();
+        let header = request.expect("a request").headers()["authorization"].clone();
+        let header = header.to_str().expect("text").to_owned();
+        header.trim_start_matches("Basic ").to_owned()
+    };
+    let mut secrets: Vec<String> = PLANTED
+        .iter()
+        .filter(|(name, _)| *name != "etcd-user")
+        .flat_map(|(_, content)| content.split("\n\n"))
+        .chain([GUESSED, NO_KEY])
+        .map(str::to_owned)
+        .collect();
+    secrets.push(basic(USER, planted("right-password")));
+    secrets.push(basic(USER, planted("wrong-password")));
+    secrets.push(basic("defragd", planted("client-secret")));
+    for (place, text) in produced {
+        assert!(
+            !text.is_empty() || place.ends_with("lock"),
+            "{place} is empty"
+        );
+        for secret in &secrets {
+            assert!(
+                !text.contains(secret.as_str()),
+                "{secret} is told in {place}:\n{text}"
+            );
+        }
+    }
+}
