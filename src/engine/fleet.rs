@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::Policy;
@@ -24,7 +24,7 @@ use super::read::question_of_all;
 
 /// How long those that become due at one moment are gathered before the first of
 /// them begins: the oldest is to be among them.
-pub(super) const GATHER: Duration = Duration::from_millis(250);
+const GATHER: Duration = Duration::from_millis(250);
 /// How often a fleet without a question is looked at.
 const PAUSE: SignedDuration = SignedDuration::from_secs(30);
 /// Pause before what could not be recorded is tried again.
@@ -47,6 +47,13 @@ struct Queue {
 struct Waiting {
     since: Timestamp,
     wake: Arc<Notify>,
+}
+
+/// Since when a cluster is due, and how many runs of its policy may go on at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) since: Timestamp,
+    pub(super) limit: NonZeroU32,
 }
 
 /// A place in the queue of a policy; it is given up with the value.
@@ -113,7 +120,7 @@ fn running<H: Host>(host: &H, policy: &ObjectKey) -> Result<usize, HostError> {
 impl Place<'_> {
     /// Waits from now on, as one that has been due since then. True when it did not
     /// wait before.
-    pub(super) fn enter(&self, since: Timestamp) -> bool {
+    fn enter(&self, since: Timestamp) -> bool {
         let mut queues = self.queues.locked();
         let queue = queues.entry(self.on.policy.clone()).or_default();
         let waiting = Waiting {
@@ -141,23 +148,38 @@ impl Place<'_> {
         self.wake.notified().await;
     }
 
-    /// To be held from the question who is next until the run is stored.
-    pub(super) async fn turn(&self) -> tokio::sync::OwnedMutexGuard<()> {
+    /// Joins those of the policy's clusters that are due.
+    ///
+    /// # Errors
+    /// When others are before it.
+    pub(super) async fn join<H: Host>(&self, host: &H, due: Due) -> Result<(), Note> {
+        if self.enter(due.since) {
+            tokio::time::sleep(GATHER).await;
+        }
+        self.admit(host, due)
+    }
+
+    /// The turn, to be held until the run is stored.
+    ///
+    /// # Errors
+    /// When others are before it by now.
+    pub(super) async fn turn<H: Host>(
+        &self,
+        host: &H,
+        due: Due,
+    ) -> Result<OwnedMutexGuard<()>, Note> {
         let turn = {
             let mut queues = self.queues.locked();
             let queue = queues.entry(self.on.policy.clone()).or_default();
             queue.turn.clone()
         };
-        turn.lock_owned().await
+        let turn = turn.lock_owned().await;
+        self.admit(host, due)?;
+        Ok(turn)
     }
 
-    /// Whether it may begin, or why not. To be asked in turn.
-    pub(super) fn admit<H: Host>(
-        &self,
-        host: &H,
-        since: Timestamp,
-        limit: NonZeroU32,
-    ) -> Result<(), Note> {
+    /// Whether it may begin, or why not.
+    fn admit<H: Host>(&self, host: &H, Due { since, limit }: Due) -> Result<(), Note> {
         let running = running(host, &self.on.policy)
             .map_err(|error| Note::new(Reason::RunsUnreadable, error.to_string()))?;
         let free = (limit.get() as usize).saturating_sub(running);

@@ -6,6 +6,7 @@
 
 mod claim;
 mod cluster;
+mod conclude;
 mod create;
 pub mod drive;
 mod fleet;

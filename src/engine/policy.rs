@@ -1,33 +1,29 @@
-//! The worker of one policy on one cluster: reads the signal at each tick, decides, records,
-//! creates.
+//! The worker of one policy on one cluster: when the signal is read, and what becomes of
+//! that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::core::decide::{
-    ClusterState, CreateRun, DEGRADED_AFTER, Decision, Facts, Policy, RunSummary, blocked_since,
-    created, decide, note_decision,
-};
+use crate::core::decide::ClusterState;
 use crate::core::reason::Reason;
 use crate::core::run::Note;
 use crate::core::signal::Reading;
 use crate::core::tick;
-use crate::etcd::Connection;
 use crate::signals::Sources;
-use crate::telemetry::Evaluated;
 
 use super::cluster::connection;
-use super::create::{Allowed, Creating, Held, Made};
-use super::fleet::{GATHER, Place};
-use super::host::{About, Event, Host, HostError, PolicyOn, PolicyReport, PolicyView};
+use super::conclude::{Concluded, Concluding, report};
+use super::create::Creating;
+use super::fleet::Place;
+use super::host::{Host, HostError, PolicyOn, PolicyView};
 use super::now;
 use super::pace::{Pace, Paces};
-use super::read::{AsOf, Readings, blockers, question, read};
-use super::run::{Shared, summary};
+use super::read::{Readings, question, read};
+use super::run::Shared;
 
 /// How often a question is asked again that only a changed configuration can mend.
 const CONFIGURATION_PAUSE: SignedDuration = SignedDuration::from_mins(5);
@@ -42,9 +38,6 @@ pub(super) struct PolicyShared<H> {
 
 /// Pause before an evaluation that could not be recorded is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
-
-/// How long before its turn a policy in line is looked at.
-const EARLY: SignedDuration = SignedDuration::from_secs(1);
 
 /// Longest wait of a policy that appears in a crowd.
 const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
@@ -270,344 +263,6 @@ fn ready(primary: Option<&Reading>) -> Note {
         Some(faulty) => Note::new(faulty.reason, faulty.message.clone()),
         None => Note::new(Reason::Accepted, Reason::Accepted.sentence()),
     }
-}
-
-/// One evaluation, once its signal was read.
-struct Concluding<'a, H> {
-    shared: &'a PolicyShared<H>,
-    view: &'a PolicyView,
-    place: &'a Place<'a>,
-    policy: &'a Policy,
-    connection: &'a Connection,
-    readings: &'a Readings,
-    ready: &'a Note,
-    shutdown: &'a CancellationToken,
-}
-
-/// What an evaluation came to.
-struct Concluded {
-    /// When something is due before the next regular evaluation.
-    recheck: Option<Timestamp>,
-    /// For how long a blocker's source asked to be left alone.
-    pause: Option<SignedDuration>,
-}
-
-impl<H: Host> Concluding<'_, H> {
-    /// Decides, records, and creates the run if one is due. `None` when the process
-    /// stops before anything could be decided.
-    async fn conclude(&self) -> Result<Option<Concluded>, HostError> {
-        let (shared, view) = (self.shared, self.view);
-        let known = &view.state;
-        let mut decision = self.decide(known, None);
-        // The episode began when the signal was read, not when the run's turn came.
-        let known = &ClusterState {
-            firing_since: decision.state.firing_since,
-            gap_since: decision.state.gap_since,
-            evidence_at: decision.state.evidence_at,
-            ..known.clone()
-        };
-        let mut pause = None;
-        if decision.asks_blockers {
-            let Some(said) = self.ask_blockers(AsOf::Tick).await else {
-                return Ok(None);
-            };
-            pause = said.iter().filter_map(|reading| reading.retry_after).max();
-            decision = self.decide(known, Some(&said));
-        }
-        let Some(run) = decision.create.clone() else {
-            self.leave();
-            return self.end(decision, pause).await;
-        };
-        if let Err(note) = self.wait_in_fleet(&decision).await {
-            shared.creating.leave(&view.on());
-            decision.state.decision = Some(note);
-            return self.end(decision, pause).await;
-        }
-        let stood = shared.creating.stand(
-            &*shared.base.host,
-            view,
-            &decision.state,
-            &run,
-            self.shutdown,
-        );
-        let allowed = match Box::pin(stood).await {
-            Ok(allowed) => allowed,
-            Err(Held { note, until }) => {
-                self.tell_trouble(&note);
-                decision.state.decision = Some(note);
-                decision.state.next_eligible = until;
-                // A little early, so that it stands there when its turn comes.
-                decision.recheck = until.and_then(|at| at.checked_sub(EARLY).ok());
-                return self.end(decision, pause).await;
-            }
-        };
-        let said = if self.policy.blockers.is_empty() {
-            None
-        } else {
-            // The answers may be as old as their tick; a run needs one of now.
-            let Some(said) = self.ask_blockers(AsOf::Now).await else {
-                shared.creating.give_back(&allowed);
-                return Ok(None);
-            };
-            Some(said)
-        };
-        let _next = match self.turn_in_fleet(&decision).await {
-            Ok(turn) => turn,
-            Err(note) => {
-                shared.creating.give_back(&allowed);
-                decision.state.decision = Some(note);
-                return self.end(decision, pause).await;
-            }
-        };
-        let _turn = shared
-            .creating
-            .turn(&*shared.base.host, &view.cluster)
-            .await;
-        let decision = self.decide(known, said.as_deref());
-        let decision = self.carry_out(decision, &allowed).await?;
-        self.place.leave();
-        self.end(decision, pause).await
-    }
-
-    /// It wants no run now.
-    fn leave(&self) {
-        self.place.leave();
-        self.shared.creating.leave(&self.view.on());
-    }
-
-    /// Joins those of the policy's clusters that are due, where it limits their runs.
-    ///
-    /// # Errors
-    /// When others are before it.
-    async fn wait_in_fleet(&self, decision: &Decision) -> Result<(), Note> {
-        let Some(fleet) = &self.policy.fleet else {
-            return Ok(());
-        };
-        let since = decision.state.firing_since.unwrap_or_else(now);
-        if self.place.enter(since) {
-            tokio::time::sleep(GATHER).await;
-        }
-        let host = &*self.shared.base.host;
-        self.place.admit(host, since, fleet.max_concurrent_runs)
-    }
-
-    /// The turn among the policy's clusters, to be held until the run is stored; `None`
-    /// where it does not limit their runs.
-    ///
-    /// # Errors
-    /// When others are before it by now.
-    async fn turn_in_fleet(
-        &self,
-        decision: &Decision,
-    ) -> Result<Option<OwnedMutexGuard<()>>, Note> {
-        let Some(fleet) = &self.policy.fleet else {
-            return Ok(None);
-        };
-        let since = decision.state.firing_since.unwrap_or_else(now);
-        let turn = self.place.turn().await;
-        let host = &*self.shared.base.host;
-        self.place.admit(host, since, fleet.max_concurrent_runs)?;
-        Ok(Some(turn))
-    }
-
-    /// Creates the run if it is still due. To be called in turn.
-    async fn carry_out(
-        &self,
-        mut decision: Decision,
-        allowed: &Allowed,
-    ) -> Result<Decision, HostError> {
-        let Some(run) = decision.create.clone() else {
-            self.shared.creating.give_back(allowed);
-            return Ok(decision);
-        };
-        // The episode that the run's name is made of is stored before the run; that
-        // it was created is said once it was.
-        let intended = ClusterState {
-            decision: self.view.state.decision.clone(),
-            ..decision.state.clone()
-        };
-        if let Err(error) = store(self.shared, self.view, &intended, self.ready).await {
-            self.shared.creating.give_back(allowed);
-            return Err(error);
-        }
-        decision.state = self.create(decision.state, &run, allowed).await;
-        Ok(decision)
-    }
-
-    async fn create(
-        &self,
-        state: ClusterState,
-        run: &CreateRun,
-        allowed: &Allowed,
-    ) -> ClusterState {
-        let (shared, view) = (self.shared, self.view);
-        let made = shared
-            .creating
-            .make(&*shared.base.host, view, run, allowed)
-            .await;
-        match made {
-            Ok(Made { at, new }) => {
-                if new {
-                    let message = format!("run {}: {}", run.name, run.note.message);
-                    event(shared, view, false, Note::new(Reason::RunCreated, message));
-                }
-                created(self.policy, state, run, at)
-            }
-            Err(note) => {
-                self.tell_trouble(&note);
-                ClusterState {
-                    decision: Some(note),
-                    ..state
-                }
-            }
-        }
-    }
-
-    /// That a run waits in line is no trouble.
-    fn tell_trouble(&self, note: &Note) {
-        let known = self.view.state.decision.as_ref() == Some(note);
-        if note.reason != Reason::CreationLimited && !known {
-            event(self.shared, self.view, true, note.clone());
-        }
-    }
-
-    /// Records what was decided.
-    async fn end(
-        &self,
-        decision: Decision,
-        pause: Option<SignedDuration>,
-    ) -> Result<Option<Concluded>, HostError> {
-        let Decision { state, recheck, .. } = decision;
-        let value = self.readings.value(state.fallback_active);
-        report(self.shared, self.view, &state, self.ready, value).await?;
-        Ok(Some(Concluded { recheck, pause }))
-    }
-
-    /// `None` when the process stops.
-    async fn ask_blockers(&self, as_of: AsOf) -> Option<Vec<Reading>> {
-        tokio::select! {
-            biased;
-            () = self.shutdown.cancelled() => None,
-            said = blockers(self.shared, self.policy, &self.view.cluster, self.connection, as_of) => Some(said),
-        }
-    }
-
-    fn decide(&self, known: &ClusterState, said: Option<&[Reading]>) -> Decision {
-        let view = self.view;
-        let summaries = listed(&*self.shared.base.host, view);
-        let cluster = view.cluster.to_string();
-        let facts = Facts {
-            now: self.readings.unasked_at.unwrap_or_else(now),
-            policy: &view.key.name,
-            uid: &view.uid,
-            cluster: &cluster,
-            primary: self.readings.primary.clone(),
-            fallback: self.readings.fallback.clone(),
-            emergency: self.readings.emergency.clone(),
-            blockers: said,
-            runs: summaries.as_deref().map_err(Clone::clone),
-        };
-        decide(self.policy, known.clone(), &facts)
-    }
-}
-
-pub(super) fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSummary>, String> {
-    let runs = host
-        .runs_on(&view.cluster)
-        .map_err(|error| error.to_string())?;
-    Ok(runs.iter().map(|run| summary(run, &view.key)).collect())
-}
-
-/// Stores what is remembered, and tells what changed.
-async fn report<H: Host>(
-    shared: &PolicyShared<H>,
-    view: &PolicyView,
-    state: &ClusterState,
-    ready: &Note,
-    value: Option<f64>,
-) -> Result<(), HostError> {
-    announce(shared, view, state);
-    let mut state = state.clone();
-    note_decision(&mut state, now());
-    let state = &state;
-    let evaluated = Evaluated {
-        state,
-        value,
-        blocked_since: (view.spec.as_ref().ok())
-            .and_then(|policy| blocked_since(policy, state, now())),
-    };
-    let on = view.on();
-    shared.base.telemetry.policy_evaluated(&on, evaluated);
-    store(shared, view, state, ready).await
-}
-
-async fn store<H: Host>(
-    shared: &PolicyShared<H>,
-    view: &PolicyView,
-    state: &ClusterState,
-    ready: &Note,
-) -> Result<(), HostError> {
-    let report = PolicyReport {
-        uid: view.uid.clone(),
-        generation: view.generation,
-        state: state.clone(),
-        ready: ready.clone(),
-    };
-    shared.base.host.record_policy(&view.on(), &report).await
-}
-
-fn announce<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, state: &ClusterState) {
-    let old = &view.state;
-    if old.fallback_active != state.fallback_active {
-        let note = if state.fallback_active {
-            let why = state
-                .signal
-                .as_ref()
-                .map(|s| s.message.clone())
-                .unwrap_or_default();
-            Note::new(Reason::FallbackActive, why)
-        } else {
-            Note::new(Reason::FallbackEnded, Reason::FallbackEnded.sentence())
-        };
-        event(shared, view, state.fallback_active, note);
-    }
-    if old.failure_level < DEGRADED_AFTER && state.failure_level >= DEGRADED_AFTER {
-        let note = Note::new(
-            Reason::Degraded,
-            format!("{} runs in a row failed", state.failure_level),
-        );
-        event(shared, view, true, note);
-    }
-    let too_long = |state: &ClusterState| state.blocked.as_ref().is_some_and(|b| b.too_long);
-    if too_long(state)
-        && !too_long(old)
-        && let Some(note) = &state.decision
-    {
-        let note = Note::new(Reason::BlockedTooLong, note.message.clone());
-        event(shared, view, true, note);
-    }
-    let reason = |state: &ClusterState| state.decision.as_ref().map(|note| note.reason);
-    if let Some(note) = &state.decision
-        && reason(old) != Some(note.reason)
-    {
-        tracing::info!(policy = %view.key, cluster = %view.cluster, reason = %note.reason, "{}", note.message);
-    }
-}
-
-fn event<H: Host>(shared: &PolicyShared<H>, view: &PolicyView, warning: bool, note: Note) {
-    // Of many clusters each has to be told apart.
-    let fleet = view.spec.as_ref().is_ok_and(|spec| spec.fleet.is_some());
-    let note = if fleet {
-        let message = format!("{}: {}", view.cluster.local_name(), note.message);
-        Note::new(note.reason, message)
-    } else {
-        note
-    };
-    shared.base.host.event(Event {
-        about: About::Policy(view.key.clone()),
-        warning,
-        note,
-    });
 }
 
 fn crowd_tick(view: &PolicyView) -> Timestamp {

@@ -16,7 +16,8 @@ use crate::signals::Sources;
 use super::cluster::Link;
 use super::host::{ClusterKey, Host, PolicyView};
 use super::now;
-use super::policy::{PolicyShared, listed};
+use super::policy::PolicyShared;
+use super::run::listed;
 
 /// What was said at one evaluation.
 pub(super) struct Readings {

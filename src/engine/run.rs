@@ -17,7 +17,7 @@ use crate::telemetry::Telemetry;
 use super::claim::Claims;
 use super::cluster::connection;
 use super::drive::{Driven, Orders, drive};
-use super::host::{About, Event, Host, ObjectKey, RunView};
+use super::host::{About, Event, Host, ObjectKey, PolicyView, RunView};
 use super::now;
 use super::record::HostRecorder;
 use super::supervise::Limits;
@@ -43,7 +43,7 @@ pub(super) struct Shared<H> {
 }
 
 /// A run as the core's `decide` sees it.
-pub(super) fn summary(run: &RunView, policy: &ObjectKey) -> RunSummary {
+fn summary(run: &RunView, policy: &ObjectKey) -> RunSummary {
     let record = &run.record;
     let end = record.phase.is_terminal().then(|| RunEnd {
         at: record.completed_at.unwrap_or(run.created_at),
@@ -62,6 +62,17 @@ pub(super) fn summary(run: &RunView, policy: &ObjectKey) -> RunSummary {
         dry_run: run.spec.as_ref().is_ok_and(|spec| spec.dry_run),
         end,
     }
+}
+
+/// The runs on the policy's cluster.
+///
+/// # Errors
+/// When they cannot be read.
+pub(super) fn listed<H: Host>(host: &H, view: &PolicyView) -> Result<Vec<RunSummary>, String> {
+    let runs = host
+        .runs_on(&view.cluster)
+        .map_err(|error| error.to_string())?;
+    Ok(runs.iter().map(|run| summary(run, &view.key)).collect())
 }
 
 /// Works on one run until it is over, gone, or the process stops.
