@@ -186,7 +186,7 @@ impl Look<'_> {
         let selected = objects.iter().any(|object| match &object.value {
             Object::Target(target) if object.value.namespace() == namespace => {
                 let labels = target.metadata.labels.clone().unwrap_or_default();
-                fleet.selector.matches(&labels)
+                fleet.selector.labels.matches(&labels)
             }
             Object::Target(_) | Object::Policy(_) | Object::Run(_) => false,
         });

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 
 use super::key::{ClusterKey, ClusterKind};
+use super::labels::LabelSelector;
 use super::reason::Reason;
 use super::run::Note;
 use super::signal::{Answer, AnswerKind, Series, bounded};
@@ -29,41 +30,7 @@ pub struct Fleet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     pub kinds: BTreeSet<ClusterKind>,
-    pub match_labels: BTreeMap<String, String>,
-    pub match_expressions: Vec<Requirement>,
-}
-
-/// What is asked of one label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
-    pub key: String,
-    pub operator: Operator,
-}
-
-/// As in a Kubernetes label selector: `NotIn` is also fulfilled without the label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operator {
-    In(BTreeSet<String>),
-    NotIn(BTreeSet<String>),
-    Exists,
-    DoesNotExist,
-}
-
-impl Selector {
-    /// True when an object with these labels is meant.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
-        self.match_labels.iter().all(equal)
-            && self.match_expressions.iter().all(|wanted| {
-                let value = labels.get(&wanted.key);
-                match &wanted.operator {
-                    Operator::In(values) => value.is_some_and(|value| values.contains(value)),
-                    Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-                    Operator::Exists => value.is_some(),
-                    Operator::DoesNotExist => value.is_none(),
-                }
-            })
-    }
+    pub labels: LabelSelector,
 }
 
 /// How a series tells which cluster it is about.
@@ -109,7 +76,7 @@ pub fn choose<'a>(
     let mut found: BTreeMap<&ClusterKey, &BTreeMap<String, String>> = candidates
         .into_iter()
         .filter(|(cluster, labels)| {
-            selector.kinds.contains(&cluster.kind) && selector.matches(labels)
+            selector.kinds.contains(&cluster.kind) && selector.labels.matches(labels)
         })
         .collect();
     let excess = match found.keys().nth(MAX_CLUSTERS).copied() {

@@ -12,6 +12,7 @@ pub mod duration;
 pub mod fleet;
 pub mod history;
 pub mod key;
+pub mod labels;
 pub mod name;
 pub mod probe;
 pub mod promql;

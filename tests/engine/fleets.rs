@@ -23,8 +23,7 @@ fn fires_everywhere(policy: &mut Policy) {
     policy.fleet = Some(Fleet {
         selector: Selector {
             kinds: BTreeSet::from([ClusterKind::EtcdTarget]),
-            match_labels: Default::default(),
-            match_expressions: Vec::new(),
+            labels: Default::default(),
         },
         max_concurrent_runs: NonZeroU32::new(AT_ONCE).unwrap(),
     });

@@ -4,20 +4,14 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::check::Check;
-use super::target::{is_label_key, is_label_name};
-use super::{Place, quoted};
+use super::{Place, labels, quoted};
 use crate::api::defrag::ClusterRef;
-use crate::api::policy::{
-    ClusterSelectorSpec, LabelConditionSpec, LabelOperatorSpec, PrometheusSignalSpec, SignalSpec,
-};
-use crate::api::schema::{MAX_LABEL_VALUE, MAX_LABELS};
-use crate::core::fleet::{Fleet, Operator, Requirement, Selector, SeriesMatch};
+use crate::api::policy::{ClusterSelectorSpec, PrometheusSignalSpec, SignalSpec};
+use crate::core::fleet::{Fleet, Selector, SeriesMatch};
 use crate::core::key::ClusterKind;
 
 /// Most runs of one policy at once.
 const MAX_RUNS: i64 = 100;
-/// Most values of one requirement.
-const MAX_VALUES: usize = 64;
 
 /// The clusters that a policy selects; `None` when it names one.
 pub(super) fn fleet(
@@ -69,27 +63,7 @@ fn selector_of(check: &mut Check, spec: &ClusterSelectorSpec) -> Selector {
         match_expressions,
         kinds,
     } = spec;
-    for (path, count) in [
-        ("matchLabels", match_labels.len()),
-        ("matchExpressions", match_expressions.len()),
-    ] {
-        if count > MAX_LABELS {
-            check.fail(
-                format!("{PATH}.{path}"),
-                count.to_string(),
-                "are too many",
-                format!("give at most {MAX_LABELS}"),
-            );
-        }
-    }
-    for (key, value) in match_labels.iter().take(MAX_LABELS) {
-        label_key(check, &format!("{PATH}.matchLabels"), key);
-        label_value(check, &format!("{PATH}.matchLabels[{key}]"), value);
-    }
-    let expressions = match_expressions.iter().take(MAX_LABELS).enumerate();
-    let match_expressions = expressions
-        .map(|(place, spec)| requirement(check, &format!("{PATH}.matchExpressions[{place}]"), spec))
-        .collect();
+    let labels = labels::selector(check, PATH, match_labels, match_expressions);
     let mut wanted: BTreeSet<ClusterKind> = BTreeSet::new();
     for (place, kind) in kinds.iter().enumerate() {
         let kind = ClusterKind::from(*kind);
@@ -115,75 +89,7 @@ fn selector_of(check: &mut Check, spec: &ClusterSelectorSpec) -> Selector {
     }
     Selector {
         kinds: wanted,
-        match_labels: match_labels.clone(),
-        match_expressions,
-    }
-}
-
-fn requirement(check: &mut Check, path: &str, spec: &LabelConditionSpec) -> Requirement {
-    let LabelConditionSpec {
-        key,
-        operator,
-        values,
-    } = spec;
-    label_key(check, &format!("{path}.key"), key);
-    if values.len() > MAX_VALUES {
-        check.fail(
-            format!("{path}.values"),
-            values.len().to_string(),
-            "are too many",
-            format!("give at most {MAX_VALUES}"),
-        );
-    }
-    for (place, value) in values.iter().take(MAX_VALUES).enumerate() {
-        label_value(check, &format!("{path}.values[{place}]"), value);
-    }
-    let asks = matches!(operator, LabelOperatorSpec::In | LabelOperatorSpec::NotIn);
-    if asks == values.is_empty() {
-        let (problem, remedy) = if asks {
-            (
-                "In and NotIn compare with values, and none is given",
-                "give at least one",
-            )
-        } else {
-            (
-                "Exists and DoesNotExist compare with no value",
-                "remove the values",
-            )
-        };
-        check.fail(format!("{path}.values"), "", problem, remedy);
-    }
-    let values = || values.iter().cloned().collect();
-    Requirement {
-        key: key.clone(),
-        operator: match operator {
-            LabelOperatorSpec::In => Operator::In(values()),
-            LabelOperatorSpec::NotIn => Operator::NotIn(values()),
-            LabelOperatorSpec::Exists => Operator::Exists,
-            LabelOperatorSpec::DoesNotExist => Operator::DoesNotExist,
-        },
-    }
-}
-
-fn label_key(check: &mut Check, path: &str, key: &str) {
-    if !is_label_key(key) {
-        check.fail(
-            path,
-            quoted(key),
-            "is not the key of a label",
-            "write it as Kubernetes does, such as \"tier\" or \"example.com/tier\"",
-        );
-    }
-}
-
-fn label_value(check: &mut Check, path: &str, value: &str) {
-    if !(value.is_empty() || is_label_name(value)) {
-        check.fail(
-            path,
-            quoted(value),
-            "is not the value of a label",
-            format!("use at most {MAX_LABEL_VALUE} letters, digits, dots, dashes and underscores"),
-        );
+        labels,
     }
 }
 
@@ -238,7 +144,7 @@ pub(super) fn series(check: &mut Check, signal: &SignalSpec, selects: bool) -> O
         );
     }
     if let Some(from) = cluster_label_from.as_deref() {
-        label_key(check, &format!("{PATH}.clusterLabelFrom"), from);
+        labels::label_key(check, &format!("{PATH}.clusterLabelFrom"), from);
         if cluster_label.is_none() {
             check.fail(
                 format!("{PATH}.clusterLabelFrom"),

@@ -1,13 +1,11 @@
 //! The verdict on a metric as a policy's signal.
 
 use super::check::{Check, is_dns_name};
-use super::target::{is_label_key, is_label_name};
-use super::{Place, quoted};
+use super::{Place, labels, quoted};
 use crate::api::policy::{
-    DescribedObjectSpec, ExternalMetricSpec, LabelConditionSpec, LabelOperatorSpec,
-    MetricSelectorSpec, MetricSignalSpec, ObjectMetricSpec,
+    DescribedObjectSpec, ExternalMetricSpec, MetricSelectorSpec, MetricSignalSpec, ObjectMetricSpec,
 };
-use crate::api::schema::{MAX_CONDITIONS, MAX_LABELS, MAX_METRIC_NAME, MAX_VALUES};
+use crate::api::schema::MAX_METRIC_NAME;
 use crate::core::signal::{DescribedObject, Metric, MetricSignal, Threshold};
 
 const PATH: &str = "spec.signal.metric";
@@ -162,111 +160,7 @@ fn selector_of(check: &mut Check, path: &str, spec: Option<&MetricSelectorSpec>)
         let remedy = "give matchLabels or matchExpressions, or remove the selector";
         check.fail(&path, "", "the selector is empty", remedy);
     }
-    if match_labels.len() > MAX_LABELS {
-        let (count, remedy) = (
-            match_labels.len().to_string(),
-            format!("give at most {MAX_LABELS}"),
-        );
-        check.fail(
-            format!("{path}.matchLabels"),
-            count,
-            "labels are too many",
-            remedy,
-        );
-    }
-    if match_expressions.len() > MAX_CONDITIONS {
-        let count = match_expressions.len().to_string();
-        let remedy = format!("give at most {MAX_CONDITIONS}");
-        check.fail(
-            format!("{path}.matchExpressions"),
-            count,
-            "are too many",
-            remedy,
-        );
-    }
-    let mut parts = Vec::new();
-    for (key, value) in match_labels.iter().take(MAX_LABELS) {
-        let path = format!("{path}.matchLabels");
-        label(check, &path, key, std::slice::from_ref(value));
-        parts.push(format!("{key}={value}"));
-    }
-    for (i, condition) in match_expressions.iter().take(MAX_CONDITIONS).enumerate() {
-        parts.push(condition_of(
-            check,
-            &format!("{path}.matchExpressions[{i}]"),
-            condition,
-        ));
-    }
-    parts.join(",")
-}
-
-fn condition_of(check: &mut Check, path: &str, spec: &LabelConditionSpec) -> String {
-    let LabelConditionSpec {
-        key,
-        operator,
-        values,
-    } = spec;
-    if values.len() > MAX_VALUES {
-        let remedy = format!("give at most {MAX_VALUES}");
-        check.fail(
-            format!("{path}.values"),
-            values.len().to_string(),
-            "are too many",
-            remedy,
-        );
-    }
-    label(check, path, key, values);
-    let path = format!("{path}.values");
-    let list = values.join(",");
-    match operator {
-        LabelOperatorSpec::In | LabelOperatorSpec::NotIn => {
-            if values.is_empty() {
-                let problem = "In and NotIn need values";
-                check.fail(
-                    path,
-                    "",
-                    problem,
-                    "give values, or write Exists or DoesNotExist",
-                );
-            }
-            let word = match operator {
-                LabelOperatorSpec::In => "in",
-                _ => "notin",
-            };
-            format!("{key} {word} ({list})")
-        }
-        LabelOperatorSpec::Exists | LabelOperatorSpec::DoesNotExist => {
-            if !values.is_empty() {
-                let problem = "have no meaning with Exists and DoesNotExist";
-                check.fail(path, quoted(&list), problem, "remove values");
-            }
-            match operator {
-                LabelOperatorSpec::Exists => key.clone(),
-                _ => format!("!{key}"),
-            }
-        }
-    }
-}
-
-fn label(check: &mut Check, path: &str, key: &str, values: &[String]) {
-    if !is_label_key(key) {
-        check.fail(
-            path,
-            quoted(key),
-            "is not the key of a label",
-            "write one such as \"cluster\"",
-        );
-    }
-    for value in values.iter().take(MAX_VALUES) {
-        if !(value.is_empty() || is_label_name(value)) {
-            check.fail(
-                path,
-                quoted(value),
-                "is not the value of a label, which is all that a metric can be selected by",
-                "write up to 63 letters, digits, '-', '_' and '.'",
-            );
-        }
-    }
+    labels::selector(check, &path, match_labels, match_expressions).to_string()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod blockers;
 mod check;
 mod fleet;
+mod labels;
 mod metric;
 mod policy;
 mod run;

@@ -1,16 +1,14 @@
 //! The verdict on a target. What needs a file, a Secret or a connection is found
 //! later, by those who connect.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 // What the client takes: the verdict here must be the one at the connection.
 use rustls::pki_types::ServerName;
 use url::Url;
 
-use super::check::{Check, MAX_NAME, is_dns_name};
-use super::{FieldError, Place, quoted};
-use crate::api::schema::{MAX_LABEL_VALUE, MAX_LABELS};
+use super::check::Check;
+use super::{FieldError, Place, labels, quoted};
 use crate::api::target::{
     EtcdTarget, EtcdTargetSpec, MAX_URLS, PodSelector, SchemeSpec, SecretRef, TargetAuth, TargetTls,
 };
@@ -164,7 +162,16 @@ fn pods(check: &mut Check, selector: &PodSelector, tls: bool) -> Members {
         port,
         scheme,
     } = selector;
-    labels(check, "spec.podSelector.matchLabels", match_labels);
+    let path = "spec.podSelector.matchLabels";
+    if match_labels.is_empty() {
+        check.fail(
+            path,
+            "",
+            "no label is given, which would mean every pod",
+            "give at least one, such as component: etcd",
+        );
+    }
+    labels::equal(check, path, match_labels);
     let port = check.number("spec.podSelector.port", *port, 1..=65_535);
     let path = "spec.podSelector.scheme";
     match (scheme, tls) {
@@ -193,67 +200,6 @@ fn pods(check: &mut Check, selector: &PodSelector, tls: bool) -> Members {
             .unwrap_or(DEFAULT_PORT),
         scheme: scheme.map_or(Scheme::default(), Scheme::from),
     }
-}
-
-/// Labels as Kubernetes takes them; anything else matches no pod.
-fn labels(check: &mut Check, path: &str, labels: &BTreeMap<String, String>) {
-    if labels.is_empty() {
-        check.fail(
-            path,
-            "",
-            "no label is given, which would mean every pod",
-            "give at least one, such as component: etcd",
-        );
-    } else if labels.len() > MAX_LABELS {
-        let remedy = format!("give at most {MAX_LABELS}");
-        check.fail(
-            path,
-            labels.len().to_string(),
-            "labels are too many",
-            remedy,
-        );
-    }
-    for (key, value) in labels.iter().take(MAX_LABELS) {
-        if !is_label_key(key) {
-            check.fail(
-                path,
-                quoted(key),
-                "is not the key of a label",
-                "write one such as \"component\" or \"app.kubernetes.io/name\"",
-            );
-        } else if !(value.is_empty() || is_label_name(value)) {
-            check.fail(
-                format!("{path}.{key}"),
-                quoted(value),
-                "is not the value of a label",
-                format!(
-                    "write at most {MAX_LABEL_VALUE} letters, digits, '-', '_' and '.', \
-                     with a letter or a digit at both ends"
-                ),
-            );
-        }
-    }
-}
-
-pub(super) fn is_label_key(key: &str) -> bool {
-    let (prefix, name) = match key.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, key),
-    };
-    prefix.is_none_or(|prefix| prefix.len() <= MAX_NAME && is_dns_name(prefix))
-        && is_label_name(name)
-}
-
-/// The name of a label, and a value that is not empty.
-pub(super) fn is_label_name(text: &str) -> bool {
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    bytes.len() <= MAX_LABEL_VALUE
-        && ends(bytes.first())
-        && ends(bytes.last())
-        && bytes
-            .iter()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 fn tls_of(check: &mut Check, spec: &TargetTls, needs: &mut Needs) -> Tls {

@@ -23,8 +23,10 @@ fn cluster(kind: ClusterKind, name: &str) -> ClusterKey {
 fn selector() -> Selector {
     Selector {
         kinds: BTreeSet::from(ClusterKind::ALL),
-        match_labels: labels(&[("tier", "prod")]),
-        match_expressions: Vec::new(),
+        labels: LabelSelector {
+            match_labels: labels(&[("tier", "prod")]),
+            match_expressions: Vec::new(),
+        },
     }
 }
 
@@ -32,39 +34,6 @@ fn by(label: &str, from: Option<&str>) -> SeriesMatch {
     SeriesMatch {
         label: label.to_owned(),
         from: from.map(str::to_owned),
-    }
-}
-
-#[test]
-fn requirements_mean_what_kubernetes_means_by_them() {
-    let values = || BTreeSet::from(["a".to_owned(), "b".to_owned()]);
-    for (operator, on_a, on_c, without) in [
-        (Operator::In(values()), true, false, false),
-        (Operator::NotIn(values()), false, true, true),
-        (Operator::Exists, true, true, false),
-        (Operator::DoesNotExist, false, false, true),
-    ] {
-        let selector = Selector {
-            match_expressions: vec![Requirement {
-                key: "zone".to_owned(),
-                operator: operator.clone(),
-            }],
-            ..selector()
-        };
-        let asked = |zone: &[(&str, &str)]| {
-            let mut all = labels(&[("tier", "prod")]);
-            all.extend(labels(zone));
-            selector.matches(&all)
-        };
-        assert_eq!(
-            [asked(&[("zone", "a")]), asked(&[("zone", "c")]), asked(&[])],
-            [on_a, on_c, without],
-            "{operator:?}"
-        );
-        assert!(
-            !selector.matches(&labels(&[("zone", "a")])),
-            "the other label counts too"
-        );
     }
 }
 

@@ -84,7 +84,7 @@ fn bad_ones_are_refused_with_a_remedy() {
             fleet(
                 "clusterSelector: {matchExpressions: [{key: tier, operator: Exists, values: [a]}]}",
             ),
-            "Exists and DoesNotExist compare with no value; remove the values",
+            "\"a\" has no meaning with Exists and DoesNotExist; remove the values",
             true,
         ),
         (

@@ -158,7 +158,7 @@ fn labels_are_bounded() {
     }
     let many = |n: usize| (0..n).map(|i| format!("l{i}: x")).collect::<Vec<_>>();
     assert_eq!(labels(&many(16)), "");
-    assert!(labels(&many(17)).contains("17 labels are too many; give at most 16"));
+    assert!(labels(&many(17)).contains("17 are too many; give at most 16"));
 }
 
 /// Fields are only ever added: what an older release stored is read, and written as it was.

@@ -111,11 +111,11 @@ fn what_is_wrong_is_named_with_its_field_value_and_remedy() {
         ),
         (
             "{external: {name: m, selector: {matchExpressions: [{key: a, operator: In}]}}, above: 1}",
-            "matchExpressions[0].values: In and NotIn need values",
+            "matchExpressions[0].values: In and NotIn compare with values, and none is given",
         ),
         (
             "{external: {name: m, selector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}, above: 1}",
-            "have no meaning with Exists",
+            "has no meaning with Exists",
         ),
         (
             "{object: {describedObject: {apiVersion: a/b/c, kind: pods, name: A}, name: m}, above: 1}",
