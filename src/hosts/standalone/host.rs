@@ -14,7 +14,7 @@ use super::checked;
 use super::create::new_run;
 use super::objects::Ref;
 use super::store::{Loaded, StateError, Store};
-use super::stored::{Kind, OfKind, StoredPolicy, StoredRun, StoredTarget, file_name};
+use super::stored::{Kind, OfKind, Stored, StoredPolicy, StoredRun, StoredTarget, file_name};
 use crate::api::defrag::EtcdDefragStatus;
 use crate::core::decide::Policy;
 use crate::core::reason::Reason;
@@ -165,6 +165,34 @@ impl StandaloneHost {
         self.stored(tokio::task::spawn_blocking(move || store.write(&*object)).await)
     }
 
+    /// The object with another status, once it is stored. `durable`: whether the one
+    /// that is known was.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub(super) async fn write_status<S, T>(
+        &self,
+        before: &Arc<Stored<S, T>>,
+        status: T,
+        durable: bool,
+    ) -> Result<Arc<Stored<S, T>>, HostError>
+    where
+        S: Clone,
+        T: Clone + PartialEq,
+        Stored<S, T>: OfKind,
+    {
+        if durable && status == before.status {
+            return Ok(before.clone());
+        }
+        let stored = Arc::new(Stored {
+            status,
+            ..(**before).clone()
+        });
+        let written = self.write(stored.clone()).await;
+        written.map_err(|error| not_stored(&error))?;
+        Ok(stored)
+    }
+
     pub(super) async fn erase(&self, kind: Kind, key: &ObjectKey) -> Result<(), StateError> {
         let (store, key) = (self.store.clone(), key.clone());
         self.stored(tokio::task::spawn_blocking(move || store.remove(kind, &key)).await)
@@ -183,8 +211,8 @@ impl StandaloneHost {
     }
 }
 
-impl<S, T> Entry<super::stored::Stored<S, T>> {
-    pub(super) fn loaded(stored: super::stored::Stored<S, T>) -> Self {
+impl<S, T> Entry<Stored<S, T>> {
+    pub(super) fn loaded(stored: Stored<S, T>) -> Self {
         Entry {
             stored: Arc::new(stored),
             durable: true,
@@ -195,7 +223,7 @@ impl<S, T> Entry<super::stored::Stored<S, T>> {
     }
 }
 
-pub(super) fn not_stored(error: &StateError) -> HostError {
+fn not_stored(error: &StateError) -> HostError {
     HostError {
         reason: Reason::NotStored,
         message: error.to_string(),
@@ -362,16 +390,7 @@ impl Host for StandaloneHost {
             (entry.stored.clone(), entry.durable)
         };
         let status = EtcdDefragStatus::from_record(record, Some(generation), &before.status, now());
-        let mut stored = before.clone();
-        if status != before.status || !durable {
-            stored = Arc::new(StoredRun {
-                status,
-                ..(*before).clone()
-            });
-            self.write(stored.clone())
-                .await
-                .map_err(|error| not_stored(&error))?;
-        }
+        let stored = self.write_status(&before, status, durable).await?;
         let mut inner = self.inner();
         let entry = inner.runs.get_mut(key).ok_or_else(vanished)?;
         entry.stored = stored;
@@ -422,16 +441,7 @@ impl Host for StandaloneHost {
             (entry.stored.clone(), entry.durable)
         };
         let status = report::target_status(report, &before.status, now());
-        let mut stored = before.clone();
-        if status != before.status || !durable {
-            stored = Arc::new(StoredTarget {
-                status,
-                ..(*before).clone()
-            });
-            self.write(stored.clone())
-                .await
-                .map_err(|error| not_stored(&error))?;
-        }
+        let stored = self.write_status(&before, status, durable).await?;
         let mut inner = self.inner();
         if let Some(entry) = inner.targets.get_mut(key) {
             entry.stored = stored;

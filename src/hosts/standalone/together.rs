@@ -1,10 +1,8 @@
 //! Policies that select their targets, and reports of policies: what several clusters
 //! of one policy have to say at the same time is stored in one write.
 
-use std::sync::Arc;
-
 use super::checked;
-use super::host::{Entry, Inner, StandaloneHost, blocked, not_stored};
+use super::host::{Entry, Inner, StandaloneHost, blocked};
 use super::stored::{Kind, StoredPolicy};
 use crate::engine::{ClusterKey, FleetView, HostError, ObjectKey, PolicyOn, PolicyReport, now};
 use crate::hosts::fleet::{self, Item, Selecting};
@@ -92,16 +90,7 @@ impl StandaloneHost {
                 fleet::status_of_one(cluster, items, &before.status, now(), about)
             }
         };
-        let mut stored = before.clone();
-        if status != before.status || !durable {
-            stored = Arc::new(StoredPolicy {
-                status,
-                ..(*before).clone()
-            });
-            self.write(stored.clone())
-                .await
-                .map_err(|error| not_stored(&error))?;
-        }
+        let stored = self.write_status(&before, status, durable).await?;
         let mut inner = self.inner();
         if let Some(entry) = inner.policies.get_mut(policy) {
             entry.stored = stored;
