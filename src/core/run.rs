@@ -206,6 +206,15 @@ impl RunRecord {
             || self.compaction.as_ref().is_some_and(|c| c.attempts > 0)
     }
 
+    /// True while it has one of the places that runs on all clusters share: from the
+    /// look that finds its cluster healthy, or its first call, to its end. Before that
+    /// it waits, and keeps nobody from going on.
+    pub fn holds_place(&self) -> bool {
+        let gate = self.gate.as_ref();
+        let waits = gate.is_some_and(|gate| gate.reason != Reason::ClusterHealthy);
+        self.started_at.is_some() && !self.phase.is_terminal() && (self.touched() || !waits)
+    }
+
     /// True when both are the same once stored: what need not survive is not looked at.
     pub fn is_stored_as(&self, other: &RunRecord) -> bool {
         let RunRecord {

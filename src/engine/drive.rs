@@ -40,6 +40,7 @@ pub trait Recorder: Send {
     /// step is not carried out.
     ///
     /// # Errors
+    /// `Queued` and `TooManyRuns` when others are before it, which is stored instead.
     /// `WriteConflict` when what is stored is not what was stored here last, and
     /// `RunVanished` when nothing is: then this record counts no more. Whatever
     /// else is wrong is tried again.
@@ -168,8 +169,11 @@ impl Told {
     fn trouble(&mut self, error: &HostError) {
         let reason = error.reason;
         match reason {
-            Reason::Queued | Reason::NotLeading if self.0 == Some(reason) => {}
-            Reason::Queued | Reason::NotLeading => tracing::info!(reason = %reason, "{error}"),
+            Reason::Queued | Reason::TooManyRuns | Reason::NotLeading if self.0 == Some(reason) => {
+            }
+            Reason::Queued | Reason::TooManyRuns | Reason::NotLeading => {
+                tracing::info!(reason = %reason, "{error}");
+            }
             _ => {
                 tracing::error!(reason = %reason, %error, "unable to store the run, nothing is done");
             }

@@ -11,6 +11,7 @@ use crate::etcd::Guard;
 use super::claim::{Claim, Claims};
 use super::drive::Recorder;
 use super::host::{Host, HostError, RunView};
+use super::turn::Places;
 
 /// Records that a host said it did not store are remembered as perhaps stored,
 /// this many at most: a write whose answer was lost may have been carried out.
@@ -23,6 +24,7 @@ const DOUBTFUL: usize = 32;
 pub(super) struct HostRecorder<'a, H> {
     host: &'a Arc<H>,
     claims: &'a Claims,
+    places: &'a Places,
     claim: Option<Claim>,
     run: &'a RunView,
     /// What was stored last, then what may have been stored since.
@@ -31,10 +33,16 @@ pub(super) struct HostRecorder<'a, H> {
 
 impl<'a, H: Host> HostRecorder<'a, H> {
     /// A recorder of the run as it is stored now.
-    pub(super) fn new(host: &'a Arc<H>, claims: &'a Claims, run: &'a RunView) -> Self {
+    pub(super) fn new(
+        host: &'a Arc<H>,
+        claims: &'a Claims,
+        places: &'a Places,
+        run: &'a RunView,
+    ) -> Self {
         HostRecorder {
             host,
             claims,
+            places,
             claim: None,
             run,
             own: vec![run.record.clone()],
@@ -58,18 +66,22 @@ impl<'a, H: Host> HostRecorder<'a, H> {
             Err(other) => {
                 let message =
                     format!("the run {other} has the cluster {cluster}, by another target's name");
-                let gate = Some(Note::new(Reason::Queued, message.clone()));
-                let waiting = RunRecord {
-                    gate,
-                    ..self.run.record.clone()
-                };
-                self.store(&waiting).await?;
-                Err(HostError {
+                let error = HostError {
                     reason: Reason::Queued,
                     message,
-                })
+                };
+                Err(self.waits(self.run.record.clone(), error).await)
             }
         }
+    }
+
+    /// Stores that the run waits, and returns why.
+    async fn waits(&mut self, known: RunRecord, why: HostError) -> HostError {
+        let waiting = RunRecord {
+            gate: Some(Note::new(why.reason, why.message.clone())),
+            ..known
+        };
+        self.store(&waiting).await.err().unwrap_or(why)
     }
 
     async fn store(&mut self, record: &RunRecord) -> Result<(), HostError> {
@@ -130,7 +142,15 @@ impl<H: Host> Recorder for HostRecorder<'_, H> {
         if let Some(cluster) = record.cluster_id {
             self.hold(cluster).await?;
         }
-        self.store(record).await
+        let (host, places) = (self.host, self.places);
+        let stored = self.own[0].clone();
+        match places.take(&**host, &self.run.key, &stored, record).await {
+            Ok(_taking) => self.store(record).await,
+            Err(error) if error.reason == Reason::TooManyRuns => {
+                Err(self.waits(stored, error).await)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn permit(&self) -> Result<(), HostError> {

@@ -20,8 +20,7 @@ use super::drive::{Driven, Orders, drive};
 use super::host::{About, Event, Host, ObjectKey, PolicyView, RunView};
 use super::now;
 use super::record::HostRecorder;
-use super::supervise::Limits;
-use super::turn::{holder, may_begin};
+use super::turn::{Places, holder};
 
 /// Pause before what could not be done is tried again when nobody tells of a change.
 const RETRY: Duration = Duration::from_secs(5);
@@ -37,7 +36,8 @@ pub(super) struct Shared<H> {
     pub(super) telemetry: Arc<Telemetry>,
     /// Which run has which cluster.
     pub(super) claims: Claims,
-    pub(super) limits: Limits,
+    /// How many runs may go on at a time.
+    pub(super) places: Places,
     /// Told when a run has ended: another one may be one too many now.
     pub(super) ended: Notify,
 }
@@ -207,17 +207,10 @@ fn stand<H: Host>(shared: &Shared<H>, run: &Arc<RunView>) -> Stand {
         let message = format!("the run {} has the cluster", first.key);
         return Stand::Blocked(Note::new(Reason::Queued, message));
     }
-    if let Some(limit) = shared.limits.max_concurrent_runs {
-        match may_begin(host, run, limit) {
-            Ok(true) => {}
-            Ok(false) => {
-                let message = format!(
-                    "{limit} at a time are allowed on all clusters together; the oldest that waits is next"
-                );
-                return Stand::Blocked(Note::new(Reason::TooManyRuns, message));
-            }
-            Err(_) => return Stand::Unknown,
-        }
+    match shared.places.wait(host, run) {
+        Ok(None) => {}
+        Ok(Some(note)) => return Stand::Blocked(note),
+        Err(_) => return Stand::Unknown,
     }
     let control = Control {
         hold: host
@@ -276,7 +269,7 @@ async fn attend<H: Host>(
 ) -> Driven {
     let (give, orders) = watch::channel(orders);
     let follower = tokio::spawn(follow(shared.host.clone(), run.clone(), give));
-    let mut recorder = HostRecorder::new(&shared.host, &shared.claims, run);
+    let mut recorder = HostRecorder::new(&shared.host, &shared.claims, &shared.places, run);
     let driven = Box::pin(drive(run.record.clone(), orders, &mut recorder, shutdown)).await;
     follower.abort();
     match &driven {

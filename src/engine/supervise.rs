@@ -20,6 +20,7 @@ use super::host::{ClusterKey, Host, ObjectKey, PolicyOn};
 use super::pace::Paces;
 use super::policy::{First, PolicyShared};
 use super::run::Shared;
+use super::turn::Places;
 use super::{fleet, now, policy, run, target, tidy};
 
 /// How often workers that ended are replaced when nothing changes.
@@ -46,7 +47,8 @@ enum Work {
 /// Limits that an administrator sets for all clusters together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Runs that may be going on at a time; `None`: one for each cluster.
+    /// Runs that may be going on at a time; `None`: one for each cluster. One that waits for
+    /// its cluster to be healthy, or that is suspended, does not count.
     pub max_concurrent_runs: Option<NonZeroU32>,
     /// Runs that policies may create within any hour; `None`: as many as their own limits
     /// allow.
@@ -73,7 +75,7 @@ impl<H: Host> Engine<H> {
             host: host.clone(),
             telemetry: telemetry.clone(),
             claims: claims.clone(),
-            limits,
+            places: Places::new(limits.max_concurrent_runs),
             ended: Notify::new(),
         };
         Engine {

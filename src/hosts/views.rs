@@ -136,6 +136,7 @@ impl Views {
                 old.record.phase.is_terminal() != over
                     || old.deleting != view.deleting
                     || old.record.started_at.is_some() != view.record.started_at.is_some()
+                    || old.record.holds_place() != view.record.holds_place()
             }),
             ..News::default()
         };
@@ -381,6 +382,7 @@ fn same_run(old: &RunView, new: &RunView) -> bool {
             record.started_at,
             record.completed_at,
             record.cluster_id,
+            record.holds_place(),
         )
     };
     let described = (&old.key, old.generation, &old.cluster, &old.owner)

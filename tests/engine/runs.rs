@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use defragd::core::key::{ClusterKey, ClusterKind};
 use defragd::core::reason::Reason;
-use defragd::core::run::{CallRecord, MemberRecord, Note, Outcome, Phase, Role, RunRecord};
+use defragd::core::run::{
+    CallRecord, DisarmRecord, MemberRecord, Note, Outcome, Phase, Role, RunRecord,
+};
 use defragd::core::view::MemberId;
 use defragd::engine::{Limits, RunView, TargetView};
 use defragd_harness::Etcd;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::memory::{
     Memory, NOWHERE, Working, at, cluster, finished, key, put_target, run, target,
@@ -69,8 +72,26 @@ async fn r11_a_run_waits_while_the_clusters_own_operator_changes_it() {
     working.stop().await;
 }
 
+/// A sweep that has begun, on a cluster that does not answer.
+fn in_mid_sweep(run: &mut RunView) {
+    run.record = RunRecord {
+        phase: Phase::Running,
+        started_at: Some(at(9)),
+        deadline: Some(Timestamp::now() + SignedDuration::from_hours(1)),
+        disarms: vec![DisarmRecord {
+            member: MemberId(7),
+            at: at(9),
+            attempts: 1,
+            gone: true,
+            message: String::new(),
+        }],
+        ..RunRecord::default()
+    };
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_runs_than_allowed_go_on_and_the_oldest_is_next() {
+    let etcd = Etcd::default().members(1).start().await.unwrap();
     let host = Memory::new();
     let names = ["a", "b", "c", "d"];
     for (age, name) in names.iter().enumerate() {
@@ -80,11 +101,9 @@ async fn no_more_runs_than_allowed_go_on_and_the_oldest_is_next() {
             ..run(name, name)
         }));
     }
+    put_target(&host, "c", &etcd.endpoints());
     // What had begun goes on, whatever is allowed now.
-    host.edit_run("d", |run| {
-        run.record.started_at = Some(at(9));
-        run.record.deadline = Some(at(9_999));
-    });
+    host.edit_run("d", in_mid_sweep);
     // What cannot begin keeps nobody from it.
     host.edit_target("a", |target| {
         target.spec = Err(Note::new(Reason::MembersUnresolved, "no pod is ready"));
@@ -104,16 +123,61 @@ async fn no_more_runs_than_allowed_go_on_and_the_oldest_is_next() {
     let begun = |name: &str| host.record(name).started_at.is_some();
     assert_eq!(names.map(begun), [false, false, false, true]);
 
+    // The oldest is next. Its cluster does not answer either, and while it only waits for that
+    // the one behind it goes on.
     host.edit_run("d", |run| run.deleting = true);
-    host.until("the next one's begin", |host| {
-        host.record("b").started_at.is_some()
+    host.until("the end of the one with a healthy cluster", |host| {
+        host.record("c").phase == Phase::Complete
     })
     .await;
-    assert_eq!(gate(&host, "c"), Some(Reason::TooManyRuns));
-    host.until("the first one's removal", |host| {
-        host.heard().removed.iter().any(|run| run.key == key("d"))
+    let waiting = host.record("b");
+    assert_eq!(
+        (waiting.phase, waiting.started_at.is_some()),
+        (Phase::Pending, true)
+    );
+    assert!(waiting.started_at < host.record("c").started_at);
+    working.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_cluster_becomes_healthy_needs_a_place_as_everybody() {
+    let etcd = Etcd::default().members(1).start().await.unwrap();
+    let host = Memory::new();
+    for name in ["sick", "swept"] {
+        put_target(&host, name, &[NOWHERE.to_owned()]);
+        host.views.put_run(Arc::new(run(name, name)));
+    }
+    host.edit_run("swept", in_mid_sweep);
+    // It has looked at its cluster before, when there was a place.
+    let looked = at(8);
+    host.edit_run("sick", |run| {
+        run.record.started_at = Some(looked);
+        run.record.deadline = Some(Timestamp::now() + SignedDuration::from_hours(1));
+        run.record.gate = Some(Note::new(Reason::MemberUnreachable, "it does not answer"));
+    });
+    let limits = Limits {
+        max_concurrent_runs: NonZeroU32::new(1),
+        ..Limits::default()
+    };
+    let working = Working::start(&host, limits);
+    host.edit_target("sick", |target_view| {
+        let healthy = target("sick", &etcd.endpoints());
+        target_view.spec = healthy.spec;
+    });
+    host.until("the healthy one's wait for a place", |host| {
+        gate(host, "sick") == Some(Reason::TooManyRuns)
     })
     .await;
+    assert_eq!(finished(&etcd).await.unwrap(), 0.0);
+    assert_eq!(host.record("sick").phase, Phase::Pending);
+    assert_eq!(host.record("sick").started_at, Some(looked));
+
+    host.edit_run("swept", |run| run.deleting = true);
+    host.until("its end", |host| {
+        host.record("sick").phase == Phase::Complete
+    })
+    .await;
+    assert_eq!(finished(&etcd).await.unwrap(), 1.0);
     working.stop().await;
 }
 

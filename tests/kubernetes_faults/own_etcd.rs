@@ -35,12 +35,19 @@ fn the_api_servers_own_etcd_is_swept() -> Result<(), Error> {
         let user = User::begin(&api);
         let spec = json!({ "signal": { "probe": { "rule": { "freeSpaceAbove": "256Mi" } } } });
         scene.apply(&[policy("greedy", &spec)]).await?;
+        scene.until_intent().await?;
+        let sweeping = Instant::now();
         let done = scene.until_complete().await?;
+        let swept = Instant::now();
         user.has_asked(5).await?;
         let asked = user.end().await?;
 
         println!("kubectl get before the sweep: {calm}\nkubectl get during the sweep: {asked}");
         println!("{:#}", done["status"]["members"]);
+        let during = |(from, to, answered): &(Instant, Instant, bool)| {
+            *answered && *from > sweeping && *to < swept
+        };
+        assert!(asked.all.iter().any(during), "nobody was answered: {asked}");
         for (replica, name) in [(&a, "a"), (&b, "b")] {
             let leads = replica.process.metric("defragd_leader").await?;
             println!("replica {name}: defragd_leader {leads:?}");

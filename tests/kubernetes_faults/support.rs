@@ -392,6 +392,11 @@ impl Write {
         self.what == format!("patch etcddefrags/status {run}")
     }
 
+    /// The status of an object of this kind, such as `etcddefrags`.
+    pub(crate) fn is_of_status(&self, kind: &str) -> bool {
+        self.what.starts_with(&format!("patch {kind}/status "))
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         (200..300).contains(&self.code)
     }

@@ -352,6 +352,11 @@ async fn a_second_run_has_an_event_of_its_own(world: &World, first: &str) -> Res
 }
 
 async fn the_run_goes_with_its_policy(world: &World, run: &str) -> Result<(), Error> {
+    let [leader, follower] = &world.pods[..] else {
+        panic!("{} pods", world.pods.len());
+    };
+    assert!(series_of_policies(leader).await? > 0);
+    assert_eq!(series_of_policies(follower).await?, 0, "it does not lead");
     kubectl(&world.api, &["delete", "defragpolicy", "fragmented"]).await?;
     let path = KubeApi::defragd_path(TEAM, "etcddefrags");
     world.api.wait_until_gone(&format!("{path}/{run}")).await?;
@@ -364,6 +369,16 @@ async fn the_run_goes_with_its_policy(world: &World, run: &str) -> Result<(), Er
             .is_ok_and(|now| now == Some(0.0))
     })
     .await?;
+    for pod in &world.pods {
+        assert_eq!(series_of_policies(pod).await?, 0, "it is gone");
+    }
     assert_eq!(world.cluster.defragmentations().await?, [1.0; 3]);
     Ok(())
+}
+
+/// How many series a replica has about policies.
+async fn series_of_policies(pod: &RunningController) -> Result<usize, Error> {
+    let page = pod.metrics().await?;
+    let of_policy = |line: &&str| line.starts_with("defragd_policy_");
+    Ok(page.lines().filter(of_policy).count())
 }
