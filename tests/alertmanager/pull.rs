@@ -4,12 +4,11 @@ use defragd::core::alert::{AlertSignal, Matcher, Matchers};
 use defragd::core::signal::SignalState;
 use defragd::signals::Sources;
 use defragd::signals::config::validate;
-use defragd_harness::{Alertmanager, Error, eventually};
+use defragd_harness::{Alertmanager, Error, Status, eventually};
 use serde_json::json;
 
 use crate::support::{
-    ALERT, WAIT, after_polls, alert, asks, defragd, fragmented, objects, one_is_complete, said,
-    source, until,
+    ALERT, WAIT, after_polls, alert, asks, defragd, fragmented, objects, said, source, until,
 };
 
 /// T78, T79: no alert, an alert about something else, a silence and an inhibition start nothing; the
@@ -75,7 +74,7 @@ async fn t79_silenced_and_inhibited_alerts_start_nothing() -> Result<(), Error> 
         "objects.yaml",
         &objects(&cluster, &signal, json!({ "for": "10m", "cooldown": "1h" })),
     )?;
-    let done = until(&defragd, "the run", one_is_complete).await?;
+    let done = until(&defragd, "the run", Status::one_is_complete).await?;
     assert_eq!(done.policy("p")["signal"]["state"], "Firing");
     assert_eq!(cluster.defragmentations().await?, [1.0]);
 

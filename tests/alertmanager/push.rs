@@ -2,12 +2,11 @@
 
 use std::fs;
 
+use defragd_harness::pages::number;
 use defragd_harness::{Alertmanager, Error, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{
-    ALERT, TOKEN, WAIT, alert, asks, defragd, fragmented, metric, objects, said, until,
-};
+use crate::support::{ALERT, TOKEN, WAIT, alert, asks, defragd, fragmented, objects, said, until};
 
 /// What a route to the webhook of a defragd at this address looks like, all of it quick.
 fn route(address: &str, token: &str) -> Value {
@@ -52,7 +51,7 @@ async fn t80_what_was_delivered_survives_a_crash() -> Result<(), Error> {
         let name = format!(
             "defragd_webhook_deliveries_total{{source=\"pushed\",result=\"{result}\",code=\"{code}\"}}"
         );
-        Ok::<_, Error>(metric(&defragd.page("/metrics").await?, &name))
+        Ok::<_, Error>(defragd.metric(&name).await?.unwrap_or(0.0))
     };
     eventually(WAIT, "the refusal", async || {
         match count("unauthorized", 401).await {
@@ -80,7 +79,7 @@ async fn t80_what_was_delivered_survives_a_crash() -> Result<(), Error> {
     let page = defragd.page("/metrics").await?;
     let alerts = |result: &str| {
         let labels = format!("{{source=\"pushed\",result=\"{result}\"}}");
-        metric(&page, &format!("defragd_webhook_alerts_total{labels}"))
+        number(&page, &format!("defragd_webhook_alerts_total{labels}")).unwrap_or(0.0)
     };
     assert_eq!(alerts("new"), 1.0, "{page}");
     assert!(alerts("repeated") >= 1.0, "{page}");

@@ -5,12 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use defragd_harness::{
-    Alertmanager, AlertmanagerServer, Cluster, Defragd, Error, Prometheus, PrometheusServer,
+    Alertmanager, AlertmanagerServer, Cluster, Defragd, Error, Prometheus, PrometheusServer, Status,
 };
 
-use crate::support::{
-    ALERT, TOKEN, defragd, example, fragmented, one_is_complete, said, until, yaml,
-};
+use crate::support::{ALERT, TOKEN, defragd, example, fragmented, said, until, yaml};
 
 /// The policy of the example for this cluster of one member.
 fn policy(cluster: &Cluster, source: &str) -> String {
@@ -109,7 +107,7 @@ async fn the_example_by_asking() -> Result<(), Error> {
         ("SignalNotFiring", 0)
     );
     am.unsilence(&silence).await?;
-    until(&defragd, "the run", one_is_complete).await?;
+    until(&defragd, "the run", Status::one_is_complete).await?;
     // Nothing is fragmented any more, so Prometheus takes the alert back.
     let after = until(&defragd, "the end of the alert", |s| {
         said(s).0 == "NotFiring"
@@ -151,7 +149,7 @@ async fn the_example_by_delivery() -> Result<(), Error> {
     .await?;
     assert_eq!(held.runs().len(), 0);
     am.unsilence(&silence).await?;
-    until(&defragd, "the run", one_is_complete).await?;
+    until(&defragd, "the run", Status::one_is_complete).await?;
     let after = until(&defragd, "the end of the alert", |s| {
         said(s).0 == "NotFiring"
     })

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use defragd_harness::{AlertmanagerServer, Cluster, Defragd, Error, Etcd, Status, eventually};
+use defragd_harness::{AlertmanagerServer, Cluster, Defragd, Error, Etcd, Status, objects};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -44,28 +44,9 @@ pub(crate) fn yaml(text: &str) -> Value {
 
 /// A target and a policy for it with this signal. `spec` adds and replaces fields.
 pub(crate) fn objects(cluster: &Cluster, signal: &Value, spec: Value) -> String {
-    let target = json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": "EtcdTarget",
-        "metadata": { "name": "demo" },
-        "spec": { "endpoints": cluster.endpoints() },
-    });
-    let mut whole = json!({
-        "clusterRef": { "name": "demo" },
-        "signal": signal,
-        "interval": "1s",
-        "cooldown": "1s",
-        "runTemplate": { "rule": { "all": true }, "allowSingleMember": true },
-    });
-    if let (Some(whole), Some(spec)) = (whole.as_object_mut(), spec.as_object()) {
-        whole.extend(spec.clone());
-    }
-    let policy = json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": "EtcdDefragPolicy",
-        "metadata": { "name": "p" },
-        "spec": whole,
-    });
+    let target = objects::target("demo", &cluster.endpoints());
+    let spec = objects::extended(json!({ "signal": signal, "cooldown": "1s" }), &spec);
+    let policy = objects::policy("p", "demo", &spec);
     format!("{target}\n---\n{policy}\n")
 }
 
@@ -75,12 +56,10 @@ pub(crate) fn asks(source: &str) -> Value {
 
 /// One alert as Prometheus posts it: it began so many seconds ago and has no end.
 pub(crate) fn alert(began: i64, labels: Value) -> Value {
-    let mut whole = json!({ "alertname": ALERT, "severity": "warning" });
-    if let (Some(whole), Some(labels)) = (whole.as_object_mut(), labels.as_object()) {
-        whole.extend(labels.clone());
-    }
+    let named = json!({ "alertname": ALERT, "severity": "warning" });
+    let labels = objects::extended(named, &labels);
     let began = Timestamp::now() - SignedDuration::from_secs(began);
-    json!([{ "labels": whole, "startsAt": began.to_string() }])
+    json!([{ "labels": labels, "startsAt": began.to_string() }])
 }
 
 pub(crate) async fn until(
@@ -88,22 +67,7 @@ pub(crate) async fn until(
     what: &str,
     wanted: impl Fn(&Status) -> bool,
 ) -> Result<Status, Error> {
-    eventually(WAIT, what, async || {
-        if let Err(ended) = defragd.check() {
-            return Ok(Err(ended));
-        }
-        let status = defragd.status().await.map_err(|e| e.to_string())?;
-        if wanted(&status) {
-            Ok(Ok(status))
-        } else {
-            Err(format!(
-                "{} {}",
-                status.outline(),
-                status.policy("p")["signal"]
-            ))
-        }
-    })
-    .await?
+    defragd.until(WAIT, what, wanted).await
 }
 
 /// What the signal of the policy says.
@@ -113,33 +77,9 @@ pub(crate) fn said(status: &Status) -> (&str, &str) {
     (text("state"), text("message"))
 }
 
-pub(crate) fn one_is_complete(status: &Status) -> bool {
-    let runs = status.runs();
-    runs.len() == 1 && runs[0]["status"]["phase"] == "Complete"
-}
-
-/// One number of a page of metrics: `name` with its labels as they are written there.
-pub(crate) fn metric(page: &str, name: &str) -> f64 {
-    let found = page
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.and_then(|value| value.parse().ok()).unwrap_or(0.0)
-}
-
 /// Waits for so many more answers of the source `am`: time for a wrong decision.
 pub(crate) async fn after_polls(defragd: &Defragd, more: f64) -> Result<Status, Error> {
-    let name = "defragd_source_requests_total{source=\"am\",code=\"200\"}";
-    let count = async || Ok::<_, Error>(metric(&defragd.page("/metrics").await?, name));
-    let before = count().await?;
-    eventually(WAIT, format!("{more} more polls"), async || {
-        match count().await {
-            Ok(now) if now >= before + more => Ok(()),
-            Ok(now) => Err(format!("{} more", now - before)),
-            Err(error) => Err(error.to_string()),
-        }
-    })
-    .await?;
-    defragd.status().await
+    defragd.after_polls(WAIT, "am", more).await
 }
 
 pub(crate) fn source(servers: &[&AlertmanagerServer]) -> Value {

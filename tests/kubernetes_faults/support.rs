@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use defragd_harness::objects::target;
 use defragd_harness::objects::{self, list, named};
+pub(crate) use defragd_harness::objects::{target, time};
 use defragd_harness::{
     Cluster, Controller, Error, Etcd, Fault, Kube, KubeApi, RunningController, TcpProxy, eventually,
 };
@@ -421,12 +421,4 @@ pub(crate) fn outcomes(run: &Value) -> Vec<&str> {
     members(run)
         .map(|member| member["outcome"].as_str().unwrap_or_default())
         .collect()
-}
-
-/// A moment in an object.
-pub(crate) fn time(value: &Value) -> Timestamp {
-    value
-        .as_str()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| panic!("{value} is no time"))
 }

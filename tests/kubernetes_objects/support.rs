@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use defragd_harness::objects;
-pub(crate) use defragd_harness::objects::{list, named};
-use defragd_harness::{Cluster, Controller, Error, Kube, KubeApi, RunningController, eventually};
-use jiff::Timestamp;
+pub(crate) use defragd_harness::objects::{list, named, time};
+use defragd_harness::{
+    Cluster, Controller, Error, Kube, KubeApi, RunningController, eventually_while,
+};
 use serde_json::{Value, json};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -185,29 +186,25 @@ impl<'a> Case<'a> {
         self.api.kubectl(&args).await.map(drop)
     }
 
-    /// As [`eventually`], until defragd ends by itself; the error shows what it printed about the
+    /// As [`eventually_while`] defragd runs; the error shows what it printed about the
     /// namespace.
     pub(crate) async fn watch<T>(
         &self,
         what: &str,
-        mut look: impl AsyncFnMut() -> Result<T, String>,
+        look: impl AsyncFnMut() -> Result<T, String>,
     ) -> Result<T, Error> {
         let what = format!("{what} in {}", self.namespace);
-        let seen = eventually(WAIT, &what, async || match self.defragd.check() {
-            Ok(()) => look().await.map(Ok),
-            Err(ended) => Ok(Err(ended)),
-        });
-        match seen.await {
-            Ok(done) => done,
-            Err(Error::Timeout { what, waited, last }) => {
+        let seen = eventually_while(|| self.defragd.check(), WAIT, &what, look).await;
+        seen.map_err(|error| match error {
+            Error::Timeout { what, waited, last } => {
                 let log = self.defragd.logged();
                 let ours: Vec<&str> = log.lines().filter(|l| l.contains(self.namespace)).collect();
                 let end = ours[ours.len().saturating_sub(20)..].join("\n");
                 let last = format!("{last}\n--- defragd on {} ---\n{end}", self.namespace);
-                Err(Error::Timeout { what, waited, last })
+                Error::Timeout { what, waited, last }
             }
-            Err(other) => Err(other),
-        }
+            other => other,
+        })
     }
 }
 
@@ -248,14 +245,6 @@ pub(crate) fn policy(name: &str, target: &str, spec: Value) -> Value {
 /// A run by hand of everything that there is.
 pub(crate) fn run(name: &str, target: &str, spec: Value) -> Value {
     objects::run(name, target, &spec)
-}
-
-/// A moment in an object.
-pub(crate) fn time(value: &Value) -> Timestamp {
-    value
-        .as_str()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| panic!("{value} is no time"))
 }
 
 /// The condition of that type; null when there is none.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use defragd_harness::{Error, KubeApi, Release, RunningController, Status, eventually, objects};
+use defragd_harness::{Error, KubeApi, Release, RunningController, Status, objects};
 use serde_json::{Value, json};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -35,18 +35,7 @@ pub(crate) async fn until(
     what: &str,
     wanted: impl Fn(&Status) -> bool,
 ) -> Result<Status, Error> {
-    eventually(WAIT, what, async || {
-        if let Err(ended) = defragd.check() {
-            return Ok(Err(ended));
-        }
-        let status = api.defragd(TEAM).await.map_err(|e| e.to_string())?;
-        if wanted(&status) {
-            Ok(Ok(status))
-        } else {
-            Err(status.outline())
-        }
-    })
-    .await?
+    Status::until(|| defragd.check(), WAIT, what, || api.defragd(TEAM), wanted).await
 }
 
 /// `kubectl` in the namespace of the people's objects.

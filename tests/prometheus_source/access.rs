@@ -2,12 +2,9 @@
 //! Token servers and proxies here are fakes: what they do when they fail is what
 //! is looked at.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use wiremock::Respond;
-use wiremock::matchers::{body_string_contains, header, header_exists, method};
+use wiremock::matchers::{body_string_contains, header_exists};
 
 use super::*;
 
@@ -26,21 +23,7 @@ impl Respond for Counting {
 }
 
 async fn token_server(answer: impl Respond + 'static) -> MockServer {
-    let server = MockServer::start().await;
-    Mock::given(path(TOKEN))
-        .respond_with(answer)
-        .mount(&server)
-        .await;
-    server
-}
-
-async fn answering_with(answer: impl Respond + 'static) -> MockServer {
-    let server = MockServer::start().await;
-    Mock::given(path(QUERY))
-        .respond_with(answer)
-        .mount(&server)
-        .await;
-    server
+    serving([Mock::given(path(TOKEN)).respond_with(answer)]).await
 }
 
 /// The fields of a client of that token server, whose secret stands in `secret`.
@@ -52,22 +35,12 @@ fn oauth2(server: &str, secret: &Path) -> String {
     )
 }
 
-fn secret_file(folder: &tempfile::TempDir, secret: &str) -> std::path::PathBuf {
-    let file = folder.path().join("secret");
-    std::fs::write(&file, secret).expect("a file");
-    file
-}
-
 #[tokio::test]
 async fn oauth2_asks_for_one_token_and_uses_it_until_it_expires() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "hunter/2\n");
+    let (_folder, secret) = secret_file("hunter/2\n");
     let tokens = token_server(Counting(AtomicUsize::new(0), 3600)).await;
-    let server = MockServer::start().await;
-    Mock::given(header("Authorization", "Bearer token-1"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
+    let stranger = ResponseTemplate::new(404);
+    let server = answering_those_with("Authorization", "Bearer token-1", stranger).await;
     let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
     let asked = ["x", "y", "z"].map(|query| read(&source, query));
     for reading in futures::future::join_all(asked).await {
@@ -89,8 +62,7 @@ async fn oauth2_asks_for_one_token_and_uses_it_until_it_expires() {
 
 #[tokio::test]
 async fn oauth2_a_token_that_expired_is_replaced() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "s");
+    let (_folder, secret) = secret_file("s");
     let tokens = token_server(Counting(AtomicUsize::new(0), 0)).await;
     let server = answering(ok(&["7"])).await;
     let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
@@ -105,19 +77,10 @@ async fn oauth2_a_token_that_expired_is_replaced() {
 
 #[tokio::test]
 async fn oauth2_a_refused_token_is_asked_for_again_once() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "s");
+    let (_folder, secret) = secret_file("s");
     let tokens = token_server(Counting(AtomicUsize::new(0), 3600)).await;
-    let server = MockServer::start().await;
-    Mock::given(header("Authorization", "Bearer token-2"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(path(QUERY))
-        .respond_with(ResponseTemplate::new(401))
-        .with_priority(9)
-        .mount(&server)
-        .await;
+    let refusal = ResponseTemplate::new(401);
+    let server = answering_those_with("Authorization", "Bearer token-2", refusal).await;
     let source_ = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
     assert_eq!(read(&source_, "x").await.state, SignalState::Firing);
     assert_eq!(requests(&tokens).await.len(), 2);
@@ -133,8 +96,7 @@ async fn oauth2_a_refused_token_is_asked_for_again_once() {
 
 #[tokio::test]
 async fn oauth2_a_token_server_that_refuses_is_named_with_its_code_and_without_the_secret() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "hunter2");
+    let (_folder, secret) = secret_file("hunter2");
     let server = answering(ok(&["7"])).await;
     for (answer, reason, word) in [
         (
@@ -189,19 +151,17 @@ async fn oauth2_a_token_server_that_refuses_is_named_with_its_code_and_without_t
 
 #[tokio::test]
 async fn oauth2_a_server_that_takes_the_secret_in_the_form_only_gets_it_there() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "s");
-    let tokens = MockServer::start().await;
-    Mock::given(body_string_contains("client_secret=s"))
-        .and(body_string_contains("client_id=de+fragd"))
-        .respond_with(Counting(AtomicUsize::new(0), 0))
-        .mount(&tokens)
-        .await;
-    Mock::given(header_exists("Authorization"))
-        .respond_with(ResponseTemplate::new(401).set_body_json(json!({"error": "invalid_client"})))
-        .with_priority(9)
-        .mount(&tokens)
-        .await;
+    let (_folder, secret) = secret_file("s");
+    let refusal = ResponseTemplate::new(401).set_body_json(json!({"error": "invalid_client"}));
+    let tokens = serving([
+        Mock::given(body_string_contains("client_secret=s"))
+            .and(body_string_contains("client_id=de+fragd"))
+            .respond_with(Counting(AtomicUsize::new(0), 0)),
+        Mock::given(header_exists("Authorization"))
+            .respond_with(refusal)
+            .with_priority(9),
+    ])
+    .await;
     let server = answering(ok(&["7"])).await;
     let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
     for _ in 0..2 {
@@ -212,19 +172,16 @@ async fn oauth2_a_server_that_takes_the_secret_in_the_form_only_gets_it_there() 
 
 #[tokio::test]
 async fn oauth2_a_rotated_secret_is_used_for_the_next_token() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "old");
-    let tokens = MockServer::start().await;
-    // "de+fragd:new"
-    Mock::given(header("Authorization", "Basic ZGUrZnJhZ2Q6bmV3"))
-        .respond_with(Counting(AtomicUsize::new(0), 3600))
-        .mount(&tokens)
-        .await;
-    Mock::given(path(TOKEN))
-        .respond_with(ResponseTemplate::new(401))
-        .with_priority(9)
-        .mount(&tokens)
-        .await;
+    let (_folder, secret) = secret_file("old");
+    let tokens = serving([
+        // "de+fragd:new"
+        Mock::given(header("Authorization", "Basic ZGUrZnJhZ2Q6bmV3"))
+            .respond_with(Counting(AtomicUsize::new(0), 3600)),
+        Mock::given(path(TOKEN))
+            .respond_with(ResponseTemplate::new(401))
+            .with_priority(9),
+    ])
+    .await;
     let server = answering(ok(&["7"])).await;
     let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
     assert_error(&read(&source, "x").await, Reason::AuthFailed, "401");
@@ -234,8 +191,7 @@ async fn oauth2_a_rotated_secret_is_used_for_the_next_token() {
 
 #[tokio::test]
 async fn oauth2_a_token_server_that_hangs_ends_with_the_time_limit() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "s");
+    let (_folder, secret) = secret_file("s");
     let slow = ResponseTemplate::new(200).set_delay(std::time::Duration::from_secs(60));
     let tokens = token_server(slow).await;
     let server = answering(ok(&["7"])).await;
@@ -246,19 +202,8 @@ async fn oauth2_a_token_server_that_hangs_ends_with_the_time_limit() {
 
 #[tokio::test]
 async fn s28_a_tenant_from_a_file_is_read_for_each_request() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let tenant = folder.path().join("tenant");
-    std::fs::write(&tenant, "team-a\n").expect("a file");
-    let server = MockServer::start().await;
-    Mock::given(header("X-Scope-OrgID", "team-b"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(path(QUERY))
-        .respond_with(ok(&["1"]))
-        .with_priority(9)
-        .mount(&server)
-        .await;
+    let (_folder, tenant) = secret_file("team-a\n");
+    let server = answering_those_with("X-Scope-OrgID", "team-b", ok(&["1"])).await;
     let more = format!(", headerFiles: {{X-Scope-OrgID: '{}'}}", tenant.display());
     let source = source(&server.uri(), &more);
     assert_eq!(read(&source, "x").await.state, SignalState::NotFiring);
@@ -269,23 +214,13 @@ async fn s28_a_tenant_from_a_file_is_read_for_each_request() {
     std::fs::write(&tenant, "team-b\n").expect("a file");
     assert_eq!(read(&source, "x").await.state, SignalState::Firing);
     std::fs::remove_file(&tenant).expect("a file");
-    assert_error(&read(&source, "x").await, Reason::AuthFailed, "tenant");
+    assert_error(&read(&source, "x").await, Reason::AuthFailed, "secret-file");
 }
 
 #[tokio::test]
 async fn further_parameters_go_with_every_request_by_both_methods() {
     for refuses_post in [false, true] {
-        let server = MockServer::start().await;
-        if refuses_post {
-            Mock::given(method("POST"))
-                .respond_with(ResponseTemplate::new(405))
-                .mount(&server)
-                .await;
-        }
-        Mock::given(path(QUERY))
-            .respond_with(ok(&["7"]))
-            .mount(&server)
-            .await;
+        let server = answering_by(refuses_post).await;
         let more =
             ", params: {dedup: true, partial_response: false, 'extra_filters[]': '{a=\"&\"}'}";
         read(&source(&server.uri(), more), "x").await;
@@ -300,8 +235,7 @@ async fn further_parameters_go_with_every_request_by_both_methods() {
 
 #[tokio::test]
 async fn a_configured_source_shows_no_secret() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "hunter2");
+    let (_folder, secret) = secret_file("hunter2");
     let server = answering(ok(&["7"])).await;
     let tokens = token_server(Counting(AtomicUsize::new(0), 3600)).await;
     let more = format!(
@@ -334,9 +268,8 @@ impl Respond for Repeating {
 
 #[tokio::test]
 async fn what_a_server_repeats_of_a_secret_is_not_shown() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "hunter2");
-    let secret = secret.display();
+    let (_folder, secret) = secret_file("hunter2");
+    let file = secret.display();
     let api = r#"{"status": "error", "errorType": "bad_data", "error": "you sent *"}"#;
     for (code, body) in [
         (400, api),
@@ -345,11 +278,11 @@ async fn what_a_server_repeats_of_a_secret_is_not_shown() {
         (503, "* is not welcome"),
         (200, "you sent *"),
     ] {
-        let server = answering_with(Repeating(code, body)).await;
+        let server = answering(Repeating(code, body)).await;
         for more in [
-            format!(", bearerTokenFile: '{secret}'"),
-            format!(", headerFiles: {{X-Scope-OrgID: '{secret}'}}"),
-            format!(", basicAuth: {{username: user, passwordFile: '{secret}'}}"),
+            bearer(&secret),
+            format!(", headerFiles: {{X-Scope-OrgID: '{file}'}}"),
+            format!(", basicAuth: {{username: user, passwordFile: '{file}'}}"),
         ] {
             let reading = read(&source(&server.uri(), &more), "x").await;
             assert_eq!(reading.state, SignalState::Error, "{reading:?}");

@@ -10,6 +10,7 @@ mod replicas;
 mod requests;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use defragd::core::promql::PromQuery;
@@ -22,8 +23,9 @@ use defragd::signals::http::SourceError;
 use defragd::signals::prometheus::PrometheusSource;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use wiremock::matchers::path;
-use wiremock::{Match, Mock, MockServer, Request, ResponseTemplate};
+use tempfile::TempDir;
+use wiremock::matchers::{header, method, path};
+use wiremock::{Match, Mock, MockServer, Request, Respond, ResponseTemplate};
 
 const QUERY: &str = "/api/v1/query";
 
@@ -98,13 +100,53 @@ async fn requests(server: &MockServer) -> Vec<Request> {
     server.received_requests().await.expect("recording is on")
 }
 
-async fn answering(template: ResponseTemplate) -> MockServer {
+/// A server with these answers.
+async fn serving(mocks: impl IntoIterator<Item = Mock>) -> MockServer {
     let server = MockServer::start().await;
-    Mock::given(path(QUERY))
-        .respond_with(template)
-        .mount(&server)
-        .await;
+    for mock in mocks {
+        mock.mount(&server).await;
+    }
     server
+}
+
+/// A server that answers every question in this way.
+async fn answering(answer: impl Respond + 'static) -> MockServer {
+    serving([Mock::given(path(QUERY)).respond_with(answer)]).await
+}
+
+/// A server that says 7 to those who send this header, and something else to the others.
+async fn answering_those_with(
+    name: &'static str,
+    value: &str,
+    others: impl Respond + 'static,
+) -> MockServer {
+    serving([
+        Mock::given(header(name, value)).respond_with(ok(&["7"])),
+        Mock::given(path(QUERY))
+            .respond_with(others)
+            .with_priority(9),
+    ])
+    .await
+}
+
+/// A server that says 7, by either method or by GET only.
+async fn answering_by(refuses_post: bool) -> MockServer {
+    let refusal = Mock::given(method("POST")).respond_with(ResponseTemplate::new(405));
+    let answer = Mock::given(path(QUERY)).respond_with(ok(&["7"]));
+    serving(refuses_post.then_some(refusal).into_iter().chain([answer])).await
+}
+
+/// A file with a secret, in a folder that goes with the first value.
+fn secret_file(secret: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("secret-file");
+    std::fs::write(&file, secret).expect("a file");
+    (folder, file)
+}
+
+/// The field of a token that stands in this file.
+fn bearer(token: &Path) -> String {
+    format!(", bearerTokenFile: '{}'", token.display())
 }
 
 #[track_caller]

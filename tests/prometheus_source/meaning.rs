@@ -55,16 +55,12 @@ async fn s11_s13_warnings_and_partial_answers_clear_nothing_and_infos_do_not_mat
 async fn s02_an_empty_answer_is_looked_behind() {
     let alert = signal("x < 0.5 and y > 100", None);
     let state = async |x: &[&str], y: ResponseTemplate| {
-        let server = MockServer::start().await;
-        Mock::given(Asks("x < 0.5 and y > 100"))
-            .respond_with(ok(&[]))
-            .mount(&server)
-            .await;
-        Mock::given(Asks("x"))
-            .respond_with(ok(x))
-            .mount(&server)
-            .await;
-        Mock::given(Asks("y")).respond_with(y).mount(&server).await;
+        let server = serving([
+            Mock::given(Asks("x < 0.5 and y > 100")).respond_with(ok(&[])),
+            Mock::given(Asks("x")).respond_with(ok(x)),
+            Mock::given(Asks("y")).respond_with(y),
+        ])
+        .await;
         source(&server.uri(), "")
             .read(&alert, Timestamp::now(), false)
             .await
@@ -106,19 +102,12 @@ async fn s01_a_numeric_query_is_not_looked_behind() {
 
 #[tokio::test]
 async fn s37_a_firing_reading_tells_how_old_its_evidence_is() {
-    let server = MockServer::start().await;
-    Mock::given(Asks("x - y"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(Asks("min(timestamp(x))"))
-        .respond_with(ok(&["1700000030.5"]))
-        .mount(&server)
-        .await;
-    Mock::given(Asks("min(timestamp(y))"))
-        .respond_with(ok(&["1700000000.5"]))
-        .mount(&server)
-        .await;
+    let server = serving([
+        Mock::given(Asks("x - y")).respond_with(ok(&["7"])),
+        Mock::given(Asks("min(timestamp(x))")).respond_with(ok(&["1700000030.5"])),
+        Mock::given(Asks("min(timestamp(y))")).respond_with(ok(&["1700000000.5"])),
+    ])
+    .await;
     let source = source(&server.uri(), "");
     let signal = signal("x - y", Some("5"));
     let reading = source.read(&signal, Timestamp::now(), true).await;
@@ -136,16 +125,13 @@ async fn s37_a_firing_reading_tells_how_old_its_evidence_is() {
 
 #[tokio::test]
 async fn s37_evidence_of_unknown_age_starts_nothing() {
-    let server = MockServer::start().await;
-    Mock::given(Asks("x"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(path(QUERY))
-        .respond_with(ResponseTemplate::new(503))
-        .with_priority(9)
-        .mount(&server)
-        .await;
+    let server = serving([
+        Mock::given(Asks("x")).respond_with(ok(&["7"])),
+        Mock::given(path(QUERY))
+            .respond_with(ResponseTemplate::new(503))
+            .with_priority(9),
+    ])
+    .await;
     let reading = source(&server.uri(), "")
         .read(&signal("x", Some("5")), Timestamp::now(), true)
         .await;
@@ -154,21 +140,17 @@ async fn s37_evidence_of_unknown_age_starts_nothing() {
 
 #[tokio::test]
 async fn s35_a_clock_that_differs_is_measured_and_taken_into_account() {
-    let server = MockServer::start().await;
     let ahead = Timestamp::now() + SignedDuration::from_mins(10);
     let date = jiff::fmt::rfc2822::DateTimePrinter::new()
         .timestamp_to_rfc9110_string(&ahead)
         .expect("a date");
     let dated = |values: &[&str]| ok(values).insert_header("Date", date.as_str());
     let seconds = ahead.as_second().to_string();
-    Mock::given(Asks("x"))
-        .respond_with(dated(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(Asks("min(timestamp(x))"))
-        .respond_with(dated(&[&seconds]))
-        .mount(&server)
-        .await;
+    let server = serving([
+        Mock::given(Asks("x")).respond_with(dated(&["7"])),
+        Mock::given(Asks("min(timestamp(x))")).respond_with(dated(&[&seconds])),
+    ])
+    .await;
     let source = source(&server.uri(), "");
     assert_eq!(source.clock_skew(), None);
     let before = Timestamp::now();

@@ -7,7 +7,6 @@ use futures::future::join_all;
 use jiff::SignedDuration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use wiremock::Respond;
 
 use super::*;
 
@@ -178,15 +177,11 @@ async fn t101_identical_queries_are_asked_once_a_tick() {
 
 #[tokio::test]
 async fn s31_a_slow_query_or_source_delays_no_other() {
-    let slow = MockServer::start().await;
-    Mock::given(Asks("slow"))
-        .respond_with(ok(&["7"]).set_delay(Duration::from_secs(60)))
-        .mount(&slow)
-        .await;
-    Mock::given(Asks("fast"))
-        .respond_with(ok(&["7"]))
-        .mount(&slow)
-        .await;
+    let slow = serving([
+        Mock::given(Asks("slow")).respond_with(ok(&["7"]).set_delay(Duration::from_secs(60))),
+        Mock::given(Asks("fast")).respond_with(ok(&["7"])),
+    ])
+    .await;
     let other = answering(ok(&["7"])).await;
     let (slow, other) = (source(&slow.uri(), ""), source(&other.uri(), ""));
     let waiting = tokio::spawn({
@@ -235,11 +230,7 @@ async fn an_answer_after_a_failure_is_taken_at_once() {
             }
         }
     }
-    let server = MockServer::start().await;
-    Mock::given(path(QUERY))
-        .respond_with(FailsOnce(failures))
-        .mount(&server)
-        .await;
+    let server = answering(FailsOnce(failures)).await;
     let source = source(&server.uri(), "");
     assert_error(&read(&source, "x").await, Reason::SourceUnavailable, "502");
     assert_eq!(read(&source, "x").await.state, SignalState::Firing);

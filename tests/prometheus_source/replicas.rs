@@ -36,16 +36,13 @@ async fn the_first_is_asked_as_long_as_it_answers() {
 #[tokio::test]
 async fn another_replica_answers_for_one_that_is_out_of_order_and_goes_on_to() {
     for status in [500, 502, 503, 504] {
-        let a = MockServer::start().await;
-        Mock::given(path(QUERY))
-            .respond_with(ResponseTemplate::new(status))
-            .up_to_n_times(1)
-            .mount(&a)
-            .await;
-        Mock::given(path(QUERY))
-            .respond_with(ok(&["1"]))
-            .mount(&a)
-            .await;
+        let a = serving([
+            Mock::given(path(QUERY))
+                .respond_with(ResponseTemplate::new(status))
+                .up_to_n_times(1),
+            Mock::given(path(QUERY)).respond_with(ok(&["1"])),
+        ])
+        .await;
         let b = answering(ok(&["7"])).await;
         let source = pair(&[&a.uri(), &b.uri()], "");
         for _ in 0..3 {

@@ -1,20 +1,13 @@
 //! How a question is sent: method, parameters, headers, credentials, redirects.
 
-use std::path::{Path, PathBuf};
-
-use wiremock::Respond;
-use wiremock::matchers::{header, method};
-
 use super::*;
 
 #[tokio::test]
 async fn fires_by_post_without_time_and_keeps_a_path_prefix() {
-    let server = MockServer::start().await;
-    Mock::given(method("POST"))
+    let answer = Mock::given(method("POST"))
         .and(path("/prefix/api/v1/query"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
+        .respond_with(ok(&["7"]));
+    let server = serving([answer]).await;
     for slash in ["", "/"] {
         let reading = read(&source(&format!("{}/prefix{slash}", server.uri()), ""), "x").await;
         assert_eq!(
@@ -33,17 +26,7 @@ async fn fires_by_post_without_time_and_keeps_a_path_prefix() {
 async fn s24_special_characters_arrive_as_they_are() {
     let query = r#"max({a="&+#%=? ü\"'",b=~"x|y"})"#;
     for refuses_post in [false, true] {
-        let server = MockServer::start().await;
-        if refuses_post {
-            Mock::given(method("POST"))
-                .respond_with(ResponseTemplate::new(405))
-                .mount(&server)
-                .await;
-        }
-        Mock::given(path(QUERY))
-            .respond_with(ok(&["1"]))
-            .mount(&server)
-            .await;
+        let server = answering_by(refuses_post).await;
         read(&source(&server.uri(), ""), query).await;
         let last = requests(&server).await.pop().expect("a request");
         assert_eq!(parameters(&last)["query"], query);
@@ -52,16 +35,8 @@ async fn s24_special_characters_arrive_as_they_are() {
 
 #[tokio::test]
 async fn s28_configured_headers_are_sent() {
-    let server = MockServer::start().await;
-    Mock::given(header("X-Scope-OrgID", "team-a"))
-        .respond_with(ok(&["1"]))
-        .mount(&server)
-        .await;
-    Mock::given(path(QUERY))
-        .respond_with(ResponseTemplate::new(401).set_body_string("no org id"))
-        .with_priority(9)
-        .mount(&server)
-        .await;
+    let refusal = ResponseTemplate::new(401).set_body_string("no org id");
+    let server = answering_those_with("X-Scope-OrgID", "team-a", refusal).await;
     assert_error(
         &read(&source(&server.uri(), ""), "x").await,
         Reason::AuthFailed,
@@ -72,30 +47,27 @@ async fn s28_configured_headers_are_sent() {
         "x",
     )
     .await;
-    assert_eq!(with.state, SignalState::NotFiring);
+    assert_eq!(with.state, SignalState::Firing);
+}
+
+/// The methods of its requests, in their order.
+async fn methods(server: &MockServer) -> Vec<String> {
+    let requests = requests(server).await;
+    requests.iter().map(|r| r.method.to_string()).collect()
 }
 
 #[tokio::test]
 async fn s21_post_refused_is_asked_by_get_from_then_on() {
     for refusal in [403, 405, 501] {
-        let server = MockServer::start().await;
-        Mock::given(method("POST"))
-            .respond_with(ResponseTemplate::new(refusal))
-            .mount(&server)
-            .await;
-        Mock::given(method("GET"))
-            .respond_with(ok(&["7"]))
-            .mount(&server)
-            .await;
+        let server = serving([
+            Mock::given(method("POST")).respond_with(ResponseTemplate::new(refusal)),
+            Mock::given(method("GET")).respond_with(ok(&["7"])),
+        ])
+        .await;
         let source = source(&server.uri(), "");
         assert_eq!(read(&source, "x").await.state, SignalState::Firing);
         assert_eq!(read(&source, "x").await.state, SignalState::Firing);
-        let methods: Vec<String> = requests(&server)
-            .await
-            .iter()
-            .map(|r| r.method.to_string())
-            .collect();
-        assert_eq!(methods, ["POST", "GET", "GET"], "{refusal}");
+        assert_eq!(methods(&server).await, ["POST", "GET", "GET"], "{refusal}");
     }
 }
 
@@ -112,26 +84,19 @@ async fn s21_both_refused_is_not_asked_again_and_again() {
 
 #[tokio::test]
 async fn s21_get_too_long_is_asked_by_post_from_then_on() {
-    let server = MockServer::start().await;
-    Mock::given(method("POST"))
-        .respond_with(ResponseTemplate::new(405))
-        .up_to_n_times(1)
-        .mount(&server)
-        .await;
-    Mock::given(method("POST"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(method("GET"))
-        .and(Asks("short"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(method("GET"))
-        .respond_with(ResponseTemplate::new(414))
-        .with_priority(9)
-        .mount(&server)
-        .await;
+    let server = serving([
+        Mock::given(method("POST"))
+            .respond_with(ResponseTemplate::new(405))
+            .up_to_n_times(1),
+        Mock::given(method("POST")).respond_with(ok(&["7"])),
+        Mock::given(method("GET"))
+            .and(Asks("short"))
+            .respond_with(ok(&["7"])),
+        Mock::given(method("GET"))
+            .respond_with(ResponseTemplate::new(414))
+            .with_priority(9),
+    ])
+    .await;
     let source = source(&server.uri(), "");
     for query in ["short", "long", "short"] {
         assert_eq!(
@@ -140,21 +105,15 @@ async fn s21_get_too_long_is_asked_by_post_from_then_on() {
             "{query}"
         );
     }
-    let methods: Vec<String> = requests(&server)
-        .await
-        .iter()
-        .map(|r| r.method.to_string())
-        .collect();
-    assert_eq!(methods, ["POST", "GET", "GET", "POST", "POST"]);
+    let wanted = ["POST", "GET", "GET", "POST", "POST"];
+    assert_eq!(methods(&server).await, wanted);
 }
 
 #[tokio::test]
 async fn s22_credentials_do_not_follow_to_another_host() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let token = folder.path().join("token");
-    std::fs::write(&token, "hunter2").expect("a file");
+    let (_folder, token) = secret_file("hunter2");
     let other = answering(ok(&["7"])).await;
-    let more = format!(", bearerTokenFile: '{}'", token.display());
+    let more = bearer(&token);
     for status in [301, 302, 303, 307, 308] {
         let to = format!("{}{QUERY}?query=x", other.uri());
         let server =
@@ -169,23 +128,17 @@ async fn s22_credentials_do_not_follow_to_another_host() {
 
 #[tokio::test]
 async fn s22_redirects_within_the_host_are_followed_with_query_and_credentials() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let token = folder.path().join("token");
-    std::fs::write(&token, "secret").expect("a file");
+    let (_folder, token) = secret_file("secret");
     for status in [301, 302, 307, 308] {
-        let server = MockServer::start().await;
-        Mock::given(path("/moved/api/v1/query"))
-            .and(header("Authorization", "Bearer secret"))
-            .and(Asks("x"))
-            .respond_with(ok(&["7"]))
-            .mount(&server)
-            .await;
-        Mock::given(path(QUERY))
-            .respond_with(Moved(status))
-            .mount(&server)
-            .await;
-        let more = format!(", bearerTokenFile: '{}'", token.display());
-        let reading = read(&source(&server.uri(), &more), "x").await;
+        let server = serving([
+            Mock::given(path("/moved/api/v1/query"))
+                .and(header("Authorization", "Bearer secret"))
+                .and(Asks("x"))
+                .respond_with(ok(&["7"])),
+            Mock::given(path(QUERY)).respond_with(Moved(status)),
+        ])
+        .await;
+        let reading = read(&source(&server.uri(), &bearer(&token)), "x").await;
         assert_eq!(reading.state, SignalState::Firing, "{status}: {reading:?}");
     }
 }
@@ -216,24 +169,12 @@ async fn s22_endless_redirects_end() {
     assert!(requests(&server).await.len() <= 7);
 }
 
-fn bearer(token: &Path) -> String {
-    format!(", bearerTokenFile: '{}'", token.display())
-}
-
 #[tokio::test]
 async fn s26_a_rotated_token_is_used_by_the_next_poll() {
     let folder = tempfile::tempdir().expect("a folder");
     let token = folder.path().join("token");
-    let server = MockServer::start().await;
-    Mock::given(header("Authorization", "Bearer new"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(path(QUERY))
-        .respond_with(ResponseTemplate::new(401))
-        .with_priority(9)
-        .mount(&server)
-        .await;
+    let refusal = ResponseTemplate::new(401);
+    let server = answering_those_with("Authorization", "Bearer new", refusal).await;
     let source = source(&server.uri(), &bearer(&token));
     assert_error(&read(&source, "x").await, Reason::AuthFailed, "token");
     std::fs::write(&token, "old\n").expect("a file");
@@ -256,19 +197,9 @@ impl Respond for Rotates {
 
 #[tokio::test]
 async fn s27_401_reads_the_secret_again_once_and_never_loops() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let token = folder.path().join("token");
-    std::fs::write(&token, "old").expect("a file");
-    let server = MockServer::start().await;
-    Mock::given(header("Authorization", "Bearer new"))
-        .respond_with(ok(&["7"]))
-        .mount(&server)
-        .await;
-    Mock::given(path(QUERY))
-        .respond_with(Rotates(token.clone()))
-        .with_priority(9)
-        .mount(&server)
-        .await;
+    let (_folder, token) = secret_file("old");
+    let rotates = Rotates(token.clone());
+    let server = answering_those_with("Authorization", "Bearer new", rotates).await;
     assert_eq!(
         read(&source(&server.uri(), &bearer(&token)), "x")
             .await
@@ -291,14 +222,9 @@ async fn basic_auth_comes_from_files_and_is_never_shown() {
     let (user, password) = (folder.path().join("user"), folder.path().join("password"));
     std::fs::write(&user, "Aladdin\n").expect("a file");
     std::fs::write(&password, "open sesame\n").expect("a file");
-    let server = MockServer::start().await;
-    Mock::given(header(
-        "Authorization",
-        "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==",
-    ))
-    .respond_with(ok(&["7"]))
-    .mount(&server)
-    .await;
+    let wanted = "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
+    let stranger = ResponseTemplate::new(404);
+    let server = answering_those_with("Authorization", wanted, stranger).await;
     let more = format!(
         ", basicAuth: {{usernameFile: '{}', passwordFile: '{}'}}, headers: {{X-Key: sesame}}",
         user.display(),

@@ -3,7 +3,7 @@
 use defragd_harness::{Error, Status};
 use serde_json::{Value, json};
 
-use crate::support::{World, metric, one_is_complete, policy, time};
+use crate::support::{World, policy, time};
 
 fn by(status: &Status) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -54,9 +54,8 @@ async fn a_run_waits_for_its_blockers() -> Result<(), Error> {
         .await?;
     assert_eq!(status.decision("careful"), "Blocked", "{status:#?}");
     let since = status.policy("careful")["blocked"]["since"].clone();
-    let page = defragd.page("/metrics").await?;
     let name = "defragd_policy_blockers_since_timestamp_seconds{namespace=\"default\",name=\"careful\",cluster=\"demo\",cluster_kind=\"EtcdTarget\"}";
-    let shown = metric(&page, name).unwrap_or_default();
+    let shown = defragd.metric(name).await?.unwrap_or_default();
     assert!(
         (shown - time(&since).as_millisecond() as f64 / 1000.0).abs() < 0.01,
         "{shown}"
@@ -95,7 +94,9 @@ async fn a_run_waits_for_its_blockers() -> Result<(), Error> {
 
     cluster.put("key", "value").await?;
     prometheus.start_again().await?;
-    let status = world.until("the run to end", one_is_complete).await?;
+    let status = world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     assert_eq!(world.counts().await?, [1.0]);
     assert_eq!(condition(&status), Some(pair("False", "Accepted")));
     let status = world

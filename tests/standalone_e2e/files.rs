@@ -4,10 +4,10 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use defragd_harness::{Defragd, Error, eventually};
+use defragd_harness::{Defragd, Error, Status, eventually};
 use serde_json::json;
 
-use crate::support::{MIB, World, defragd, metric, one_is_complete, policy, target, until};
+use crate::support::{MIB, World, defragd, policy, target, until};
 
 /// T51: while a run's file cannot be read nobody knows what goes on, so nothing is created; the file is
 /// left as it is. A second process is kept out meanwhile.
@@ -58,7 +58,9 @@ async fn a_corrupt_run_file_stops_creation_and_is_left_alone() -> Result<(), Err
 
     // What the message says helps.
     fs::rename(&broken, defragd.folder().join("moved-away.json")).expect("it can be moved");
-    world.until("the run to end", one_is_complete).await?;
+    world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     assert_eq!(world.counts().await?, [1.0]);
     Ok(())
 }
@@ -138,14 +140,10 @@ async fn nothing_is_done_while_the_state_cannot_be_written() -> Result<(), Error
         .await?;
     defragd.limit_files(Some(0))?;
     let failed = "defragd_state_writes_total{result=\"failed\"}";
-    eventually(
-        Duration::from_secs(30),
-        "writes to fail",
-        async || match defragd.page("/metrics").await {
-            Ok(page) => metric(&page, failed).is_some_and(|count| count > 1.0),
-            Err(_) => false,
-        },
-    )
+    eventually(Duration::from_secs(30), "writes to fail", async || {
+        let count = defragd.metric(failed).await.ok().flatten();
+        count.is_some_and(|count| count > 1.0)
+    })
     .await?;
     let status = world.after_polls(4.0).await?;
     assert_eq!(status.runs().len(), 0, "{status:#?}");
@@ -157,7 +155,9 @@ async fn nothing_is_done_while_the_state_cannot_be_written() -> Result<(), Error
     defragd.page("/healthz").await?;
 
     defragd.limit_files(None)?;
-    world.until("the run to end", one_is_complete).await?;
+    world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     assert_eq!(world.counts().await?, [1.0]);
     Ok(())
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use defragd_harness::objects::object;
+use defragd_harness::pages::number;
 use defragd_harness::{Cluster, Error, Etcd, Prometheus, Status};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::support::{MIB, defragd, is_complete, metric, until};
+use crate::support::{MIB, defragd, is_complete, until};
 
 /// A target that the policy selects.
 fn member(name: &str, cluster: &Cluster) -> Value {
@@ -127,7 +128,7 @@ async fn each_cluster_is_judged_by_its_own_series() -> Result<(), Error> {
     // Once for all four of them and for what is unknown: with every poll more questions are
     // answered by it than there are requests.
     let page = defragd.page("/metrics").await?;
-    let count = |name: &str| metric(&page, name).unwrap_or(0.0);
+    let count = |name: &str| number(&page, name).unwrap_or(0.0);
     let asked = count("defragd_source_requests_total{source=\"main\",code=\"200\"}");
     let shared = count("defragd_source_shared_answers_total{source=\"main\"}");
     assert!(shared > asked, "{asked} requests, {shared} shared answers");

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use defragd_harness::{Error, Metadata, Prometheus, PrometheusServer, PrometheusVersion};
+use defragd_harness::{Error, Metadata, Prometheus, PrometheusServer, PrometheusVersion, Status};
 use serde_json::json;
 
-use crate::support::{World, firing, metric, one_is_complete, policy, quiet, run};
+use crate::support::{World, firing, policy, quiet, run};
 
 const DOCUMENT: &str = include_str!("../../docs/metrics.md");
 
@@ -76,7 +76,9 @@ async fn prometheus_reads_everything() -> Result<(), Error> {
     let eager = policy("eager", json!({ "signal": firing() }));
     let calm = policy("calm", json!({ "signal": quiet() }));
     world.play(&[eager.clone(), calm.clone()]).await?;
-    world.until("the run to end", one_is_complete).await?;
+    world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     // One more that goes on for ever, so that there is something to tell of.
     let held = run("held", "demo", json!({ "suspend": true }));
     // And a fleet without clusters, whose only series is about nobody.
@@ -112,12 +114,12 @@ async fn prometheus_reads_everything() -> Result<(), Error> {
     prometheus.wait_for(calm, <[_]>::is_empty).await?;
 
     let success = "defragd_policy_last_success_timestamp_seconds{namespace=\"default\",name=\"eager\",cluster=\"demo\",cluster_kind=\"EtcdTarget\"}";
-    let before = metric(&world.defragd.page("/metrics").await?, success);
+    let before = world.defragd.metric(success).await?;
     assert!(before.is_some());
     world.defragd.stop().await?;
     world.defragd.start().await?;
     world.after_polls(1.0).await?;
-    let after = metric(&world.defragd.page("/metrics").await?, success);
+    let after = world.defragd.metric(success).await?;
     assert_eq!(after, before);
     Ok(())
 }

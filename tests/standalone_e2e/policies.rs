@@ -6,9 +6,7 @@ use defragd_harness::{Error, Etcd, Prometheus, Status, eventually};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use serde_json::json;
 
-use crate::support::{
-    MIB, World, is_complete, metric, one_is_complete, policy, quiet, run, target, time,
-};
+use crate::support::{MIB, World, is_complete, policy, quiet, run, target, time};
 
 /// T56, T57: what is edited counts at the next evaluation and starts nothing by itself; resuming makes
 /// up for nothing.
@@ -23,11 +21,8 @@ async fn suspended_paused_and_edited() -> Result<(), Error> {
     world
         .until("the suspension", |s| s.decision("edited") == "Suspended")
         .await?;
-    let page = world.defragd.page("/metrics").await?;
-    let asked = metric(
-        &page,
-        "defragd_source_requests_total{source=\"main\",code=\"200\"}",
-    );
+    let requests = "defragd_source_requests_total{source=\"main\",code=\"200\"}";
+    let asked = world.defragd.metric(requests).await?;
     assert_eq!(asked.unwrap_or(0.0), 0.0, "nobody is asked meanwhile");
 
     let later = Timestamp::now() + SignedDuration::from_hours(1);
@@ -60,7 +55,9 @@ async fn suspended_paused_and_edited() -> Result<(), Error> {
 
     let resumed = Timestamp::now();
     edit(json!({ "for": "2s" }))?;
-    let status = world.until("the run to end", one_is_complete).await?;
+    let status = world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     let began = time(&status.runs()[0]["status"]["startedAt"]);
     assert!(
         began.duration_since(resumed).as_millis() >= 2_000,
@@ -91,7 +88,9 @@ async fn a_trigger_starts_exactly_one_run() -> Result<(), Error> {
         .await?;
     world.defragd.kill()?;
     world.defragd.start().await?;
-    world.until("the run to end", one_is_complete).await?;
+    world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     assert_eq!(
         world.after_polls(3.0).await?.runs().len(),
         1,
@@ -127,7 +126,7 @@ async fn two_policies_on_one_cluster_make_one_run() -> Result<(), Error> {
     };
     world.until("both to cool down", resting).await?;
     let status = world.after_polls(4.0).await?;
-    assert!(one_is_complete(&status) && resting(&status), "{status:#?}");
+    assert!(status.one_is_complete() && resting(&status), "{status:#?}");
     let last = |policy: &str| status.policy(policy)["lastRun"].clone();
     let (one, other) = (last("castor"), last("pollux"));
     assert_eq!(one["name"], other["name"]);
@@ -169,7 +168,7 @@ async fn a_hand_written_run_goes_first_and_counts() -> Result<(), Error> {
     let status = world
         .until("the cooldown", |s| s.decision("polite") == "CoolingDown")
         .await?;
-    assert!(one_is_complete(&status), "{status:#?}");
+    assert!(status.one_is_complete(), "{status:#?}");
     let last = &status.policy("polite")["lastRun"];
     assert_eq!(
         (&last["name"], last["own"].as_bool().unwrap_or(false)),
@@ -256,7 +255,9 @@ async fn a_declared_emergency_passes_the_window() -> Result<(), Error> {
     assert_eq!(world.after_polls(2.0).await?.runs().len(), 0);
 
     world.write(&[spec(true)])?;
-    let status = world.until("the run to end", one_is_complete).await?;
+    let status = world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     let done = status.runs()[0];
     let disarmed = done["status"]["alarmsDisarmed"]
         .as_array()

@@ -6,9 +6,7 @@ use defragd_harness::{Cluster, Error, Etcd, Fault, Prometheus, Status, eventuall
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{
-    MIB, WAIT, World, counts, defragd, is_complete, one_is_complete, policy, run, target, until,
-};
+use crate::support::{MIB, WAIT, World, counts, defragd, is_complete, policy, run, target, until};
 
 /// A run that is not kept is removed only after its end counts: for the cooldown, and for the limit on
 /// runs an hour. What cannot be created is not said to be.
@@ -154,7 +152,9 @@ async fn t61_a_policy_is_removed_in_mid_run() -> Result<(), Error> {
         })
         .await?;
     set(&world.cluster, Fault::Pass);
-    world.until("the run to end", one_is_complete).await?;
+    world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     assert_eq!(world.counts().await?, [1.0; 3]);
     Ok(())
 }

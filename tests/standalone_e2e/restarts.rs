@@ -6,9 +6,7 @@ use defragd::core::name;
 use defragd_harness::{Error, Etcd, Fault, Status, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{
-    MIB, World, counts, defragd, one_is_complete, policy, run, target, time, turns, until,
-};
+use crate::support::{MIB, World, counts, defragd, policy, run, target, time, turns, until};
 
 /// T42, T45: `for` goes on from what is stored, and so does the cooldown; T46: the same name.
 #[tokio::test]
@@ -32,7 +30,9 @@ async fn a_restart_goes_on_with_for_and_with_the_cooldown() -> Result<(), Error>
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
     defragd.start().await?;
 
-    let status = world.until("the run to end", one_is_complete).await?;
+    let status = world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     let done = status.runs()[0];
     let uid = first.item("EtcdDefragPolicy", "patient")["metadata"]["uid"]
         .as_str()
@@ -135,7 +135,7 @@ async fn killed_between_two_members_nobody_is_defragmented_twice() -> Result<(),
 
     set(Fault::Pass);
     defragd.start().await?;
-    let status = until(&defragd, "the run to end", one_is_complete).await?;
+    let status = until(&defragd, "the run to end", Status::one_is_complete).await?;
     let done = status.runs()[0];
     assert_eq!(counts(&cluster).await?, [1.0; 3], "{done:#}");
     let order = turns(done);

@@ -3,9 +3,7 @@
 use defragd_harness::{Error, Etcd, Status};
 use serde_json::json;
 
-use crate::support::{
-    MIB, World, counts, defragd, fragmented, one_is_complete, policy, target, time, until,
-};
+use crate::support::{MIB, World, counts, defragd, fragmented, policy, target, time, until};
 
 /// T91: nothing starts while Prometheus is down, until the fallback's time has come; back at the first
 /// good answer; a condition, and one event each.
@@ -44,7 +42,9 @@ async fn the_fallback_decides_while_prometheus_is_down() -> Result<(), Error> {
     );
     cluster.fragment(64 * MIB, 2 * MIB).await?;
 
-    let status = world.until("the run to end", one_is_complete).await?;
+    let status = world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     let done = status.runs()[0];
     let waited = time(&done["status"]["startedAt"]).duration_since(since);
     assert!(
@@ -109,7 +109,7 @@ async fn a_probe_needs_no_source() -> Result<(), Error> {
         &format!("{target}\n---\n{}", policy("own-numbers", spec)),
     )?;
     defragd.start().await?;
-    until(&defragd, "the run to end", one_is_complete).await?;
+    until(&defragd, "the run to end", Status::one_is_complete).await?;
     let quiet = |s: &Status| s.decision("own-numbers") == "SignalNotFiring";
     let status = until(&defragd, "a quiet signal", quiet).await?;
     assert_eq!(status.runs().len(), 1);

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use defragd::core::name;
-use defragd_harness::{Error, Etcd, Prometheus, PrometheusVersion};
+use defragd_harness::pages::number;
+use defragd_harness::{Error, Etcd, Prometheus, PrometheusVersion, Status};
 use serde_json::json;
 
-use crate::support::{MIB, World, fragmented, metric, one_is_complete, policy, time, turns};
+use crate::support::{MIB, World, fragmented, policy, time, turns};
 
 const QUERY: &str =
     "max(etcd_mvcc_db_total_size_in_bytes - etcd_mvcc_db_total_size_in_use_in_bytes)";
@@ -52,7 +53,9 @@ async fn the_policy_word_for_word() -> Result<(), Error> {
         })
         .await?;
     let episode = time(&holding.policy("fragmented")["firingSince"]);
-    let status = world.until("the run to end", one_is_complete).await?;
+    let status = world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     let run = status.runs()[0];
 
     // One run of that episode, owned by the policy.
@@ -165,14 +168,14 @@ async fn the_policy_word_for_word() -> Result<(), Error> {
 
     // What it serves names the run's end and the reason of the last decision.
     let page = defragd.page("/metrics").await?;
-    let number = |name: &str| metric(&page, name);
+    let value = |name: &str| number(&page, name);
     assert_eq!(
-        number("defragd_runs_total{outcome=\"Complete\",reason=\"SweepComplete\"}"),
+        value("defragd_runs_total{outcome=\"Complete\",reason=\"SweepComplete\"}"),
         Some(1.0),
         "{page}"
     );
     let decision = "defragd_policy_decision{namespace=\"default\",name=\"fragmented\",cluster=\"demo\",cluster_kind=\"EtcdTarget\",reason=\"CoolingDown\"}";
-    assert_eq!(number(decision), Some(1.0), "{page}");
+    assert_eq!(value(decision), Some(1.0), "{page}");
     assert_eq!(
         number("defragd_member_defragmentation_duration_seconds_count"),
         Some(3.0),
@@ -219,7 +222,9 @@ async fn prometheus_2_with_tls_and_a_password() -> Result<(), Error> {
         })
         .await?;
     cluster.fragment(48 * MIB, 2 * MIB).await?;
-    world.until("the run to end", one_is_complete).await?;
+    world
+        .until("the run to end", Status::one_is_complete)
+        .await?;
     assert_eq!(world.counts().await?, [1.0]);
     let log = defragd.logged();
     assert!(

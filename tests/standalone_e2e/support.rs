@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use defragd_harness::objects;
-pub(crate) use defragd_harness::objects::target;
-use defragd_harness::{
-    Cluster, Defragd, Error, Etcd, Prometheus, PrometheusServer, Status, eventually,
-};
-use jiff::Timestamp;
+pub(crate) use defragd_harness::objects::{is_complete, target, time};
+use defragd_harness::{Cluster, Defragd, Error, Etcd, Prometheus, PrometheusServer, Status};
 use serde_json::{Value, json};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -75,20 +72,7 @@ impl World {
 
     /// Waits until so many more polls of the source have been answered: time for a wrong decision.
     pub(crate) async fn after_polls(&self, more: f64) -> Result<Status, Error> {
-        let name = "defragd_source_requests_total{source=\"main\",code=\"200\"}";
-        let count = async || {
-            Ok::<_, Error>(metric(&self.defragd.page("/metrics").await?, name).unwrap_or(0.0))
-        };
-        let before = count().await?;
-        eventually(WAIT, format!("{more} more polls"), async || {
-            match count().await {
-                Ok(now) if now >= before + more => Ok(()),
-                Ok(now) => Err(format!("{} more", now - before)),
-                Err(error) => Err(error.to_string()),
-            }
-        })
-        .await?;
-        self.defragd.status().await
+        self.defragd.after_polls(WAIT, "main", more).await
     }
 
     /// What each member counts of its own defragmentations since it started.
@@ -111,18 +95,7 @@ pub(crate) async fn until(
     what: &str,
     wanted: impl Fn(&Status) -> bool,
 ) -> Result<Status, Error> {
-    eventually(WAIT, what, async || {
-        if let Err(ended) = defragd.check() {
-            return Ok(Err(ended));
-        }
-        let status = defragd.status().await.map_err(|e| e.to_string())?;
-        if wanted(&status) {
-            Ok(Ok(status))
-        } else {
-            Err(status.outline())
-        }
-    })
-    .await?
+    defragd.until(WAIT, what, wanted).await
 }
 
 /// A policy for the target `demo`: quick, with a long cooldown. `spec` adds and replaces fields.
@@ -156,24 +129,6 @@ pub(crate) fn fragmented(above: &str) -> Value {
     json!({ "prometheus": { "source": "main", "query": query, "above": above } })
 }
 
-pub(crate) fn is_complete(run: &Value) -> bool {
-    run["status"]["phase"] == "Complete"
-}
-
-/// True when there is one run and it is complete.
-pub(crate) fn one_is_complete(status: &Status) -> bool {
-    let runs = status.runs();
-    runs.len() == 1 && is_complete(runs[0])
-}
-
-/// A moment in an object.
-pub(crate) fn time(value: &Value) -> Timestamp {
-    value
-        .as_str()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| panic!("{value} is no time"))
-}
-
 /// The members of a run in the order of their turns.
 pub(crate) fn turns(run: &Value) -> Vec<&Value> {
     let mut turns: Vec<&Value> = run["status"]["members"]
@@ -183,11 +138,4 @@ pub(crate) fn turns(run: &Value) -> Vec<&Value> {
         .collect();
     turns.sort_by_key(|member| time(&member["startedAt"]));
     turns
-}
-
-/// One number of a page of metrics: `name` with its labels as they are written there.
-pub(crate) fn metric(page: &str, name: &str) -> Option<f64> {
-    page.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
-        .and_then(|value| value.parse().ok())
 }

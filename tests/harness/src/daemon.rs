@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::ports::Port;
 use crate::process::Process;
-use crate::{Error, eventually};
+use crate::{Error, eventually, eventually_while};
 
 /// What to start and where, and the process while it runs.
 #[derive(Debug)]
@@ -89,15 +89,14 @@ impl Daemon {
         deadline: Duration,
         mut look: impl AsyncFnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        eventually(
+        let what = format!("{} to be ready", self.name);
+        eventually_while(
+            || self.check(),
             deadline,
-            format!("{} to be ready", self.name),
-            async || match self.check() {
-                Ok(()) => look().await.map(Ok).map_err(|e| e.to_string()),
-                Err(ended) => Ok(Err(ended)),
-            },
+            what,
+            async || look().await.map_err(|e| e.to_string()),
         )
-        .await?
+        .await
     }
 
     /// Fails when it is not running, with the end of its log when it has ended by itself.

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::ports::Port;
 use crate::process::{Process, scratch, tail, while_ports_are_taken, whole};
-use crate::{Error, Status, eventually, pages, tls};
+use crate::{Error, Status, eventually, eventually_while, pages, tls};
 
 /// How long it may take to be ready, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(30);
@@ -136,16 +136,16 @@ impl Defragd {
         args.extend(["--listen".into(), address.into()]);
         let started = Process::start("defragd", Path::new("/bin/sh"), &args, self.log())?;
         *self.process() = Some(started);
-        eventually(START, "defragd to be ready", async || {
-            if let Err(ended) = self.check() {
-                return Ok(Err(ended));
-            }
-            self.page("/readyz")
-                .await
-                .map(|_| Ok(()))
-                .map_err(|e| e.to_string())
-        })
-        .await?
+        eventually_while(
+            || self.check(),
+            START,
+            "defragd to be ready",
+            async || {
+                let ready = self.page("/readyz").await;
+                ready.map(drop).map_err(|e| e.to_string())
+            },
+        )
+        .await
     }
 
     /// Fails when it has ended by itself.
@@ -233,6 +233,54 @@ impl Defragd {
                 tail: String::from_utf8_lossy(&output.stderr).into_owned(),
             }),
         }
+    }
+
+    /// Waits until the status is as wanted, and returns it.
+    ///
+    /// # Errors
+    /// When it ends by itself, or the status is not so in time.
+    pub async fn until(
+        &self,
+        deadline: Duration,
+        what: &str,
+        wanted: impl Fn(&Status) -> bool,
+    ) -> Result<Status, Error> {
+        Status::until(|| self.check(), deadline, what, || self.status(), wanted).await
+    }
+
+    /// One number of its metrics, if it has it: `name` with its labels, as the page writes them.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metric(&self, name: &str) -> Result<Option<f64>, Error> {
+        Ok(pages::number(&self.page("/metrics").await?, name))
+    }
+
+    /// Waits until this source has answered so many more polls, which is time for a wrong decision,
+    /// and returns the status then.
+    ///
+    /// # Errors
+    /// When it does not answer, or the polls do not come in time.
+    pub async fn after_polls(
+        &self,
+        deadline: Duration,
+        source: &str,
+        more: f64,
+    ) -> Result<Status, Error> {
+        let name = format!("defragd_source_requests_total{{source=\"{source}\",code=\"200\"}}");
+        let count = async || Ok::<_, Error>(self.metric(&name).await?.unwrap_or(0.0));
+        let before = count().await?;
+        eventually(
+            deadline,
+            format!("{more} more polls"),
+            async || match count().await {
+                Ok(now) if now >= before + more => Ok(()),
+                Ok(now) => Err(format!("{} more", now - before)),
+                Err(error) => Err(error.to_string()),
+            },
+        )
+        .await?;
+        self.status().await
     }
 
     /// What `defragd status` says to a person.

@@ -46,7 +46,7 @@ mod error;
 pub mod etcd;
 pub mod kube;
 pub mod objects;
-mod pages;
+pub mod pages;
 mod ports;
 pub mod process;
 pub mod prometheus;
@@ -69,7 +69,7 @@ pub use proxy::{Fault, TcpProxy};
 pub use servers::{EtcdVersion, PrometheusVersion};
 pub use status::Status;
 pub use tls::{Pki, Tls};
-pub use wait::{Outcome, eventually};
+pub use wait::{Outcome, eventually, eventually_while};
 
 /// Makes aws-lc-rs the TLS provider of this process. Several calls do no harm.
 pub fn install_tls_provider() {

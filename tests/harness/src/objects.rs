@@ -1,5 +1,6 @@
 //! Objects as people write them, for either host.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// An object of defragd's own kinds.
@@ -68,4 +69,20 @@ pub fn list(namespace: &str, objects: &[Value]) -> Value {
     };
     let items: Vec<Value> = objects.iter().map(within).collect();
     json!({ "apiVersion": "v1", "kind": "List", "items": items })
+}
+
+/// Whether a run is complete.
+#[must_use]
+pub fn is_complete(run: &Value) -> bool {
+    run["status"]["phase"] == "Complete"
+}
+
+/// A moment in an object.
+///
+/// # Panics
+/// When the value is none.
+#[must_use]
+pub fn time(value: &Value) -> Timestamp {
+    let moment = value.as_str().and_then(|text| text.parse().ok());
+    moment.unwrap_or_else(|| panic!("{value} is no time"))
 }

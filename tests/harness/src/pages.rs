@@ -12,7 +12,8 @@ pub(crate) async fn get(http: &reqwest::Client, url: &str) -> Result<String, Err
 }
 
 /// One number of a page of metrics, if it has it: `name` with its labels, as the page writes them.
-pub(crate) fn number(page: &str, name: &str) -> Option<f64> {
+#[must_use]
+pub fn number(page: &str, name: &str) -> Option<f64> {
     let mut lines = page.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     // An exemplar may follow.

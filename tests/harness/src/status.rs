@@ -1,12 +1,39 @@
 //! What hosts tell of their objects.
 
+use std::time::Duration;
+
 use serde_json::Value;
+
+use crate::objects::is_complete;
+use crate::{Error, eventually_while};
 
 /// Objects with their status, in the words of `defragd status --output json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status(pub Value);
 
 impl Status {
+    /// Looks until it is as wanted, and returns it.
+    ///
+    /// # Errors
+    /// Those of `alive`, and [`Error::Timeout`] with the outline of what was last seen.
+    pub async fn until(
+        alive: impl Fn() -> Result<(), Error>,
+        deadline: Duration,
+        what: &str,
+        look: impl AsyncFn() -> Result<Self, Error>,
+        wanted: impl Fn(&Self) -> bool,
+    ) -> Result<Self, Error> {
+        eventually_while(alive, deadline, what, async || {
+            let status = look().await.map_err(|e| e.to_string())?;
+            if wanted(&status) {
+                Ok(status)
+            } else {
+                Err(status.outline())
+            }
+        })
+        .await
+    }
+
     /// The objects of a kind, in the order of the answer.
     pub fn items(&self, kind: &str) -> impl Iterator<Item = &Value> {
         let items = self.0["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -42,6 +69,12 @@ impl Status {
         let created = |run: &Value| run["metadata"]["creationTimestamp"].to_string();
         runs.sort_by_key(|run| created(run));
         runs
+    }
+
+    /// Whether there is one run and it is complete.
+    #[must_use]
+    pub fn one_is_complete(&self) -> bool {
+        matches!(self.runs()[..], [run] if is_complete(run))
     }
 
     /// A condition of an object: its status and reason.

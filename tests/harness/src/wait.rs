@@ -84,6 +84,23 @@ pub async fn eventually<O: Outcome>(
     }
 }
 
+/// As [`eventually`], and over at once when what is watched has ended by itself.
+///
+/// # Errors
+/// Those of `alive`, and those of [`eventually`].
+pub async fn eventually_while<T>(
+    alive: impl Fn() -> Result<(), Error>,
+    deadline: Duration,
+    what: impl Display,
+    mut look: impl AsyncFnMut() -> Result<T, String>,
+) -> Result<T, Error> {
+    eventually(deadline, what, async || match alive() {
+        Ok(()) => look().await.map(Ok),
+        Err(ended) => Ok(Err(ended)),
+    })
+    .await?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +125,16 @@ mod tests {
             message.contains("for rain, last seen: sunshine"),
             "{message}"
         );
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_what_has_ended() {
+        let ended = || Err(Error::io("find it", std::io::ErrorKind::NotFound.into()));
+        let long = Duration::from_secs(3600);
+        let look = async || -> Result<(), String> { panic!("it is not there to be looked at") };
+        let never = eventually_while(ended, long, "an answer", look).await;
+        let message = never.unwrap_err().to_string();
+        assert!(message.contains("find it"), "{message}");
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::member::Access;
 use super::{Member, MemberStatus, Sizes};
 use crate::process::tail;
-use crate::{Error, EtcdVersion, Pki, TcpProxy, eventually, pages, tls};
+use crate::{Error, EtcdVersion, Pki, TcpProxy, eventually, eventually_while, pages, tls};
 
 /// How long a change of leadership or a restart may take on a busy machine.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -312,22 +312,21 @@ impl Cluster {
             self.kill(i)?;
         }
         member.start_again(&self.binary)?;
-        eventually(
+        let what = format!("etcd member {} to be back", member.name());
+        eventually_while(
+            || member.check(),
             SETTLE,
-            format!("etcd member {} to be back", member.name()),
+            what,
             async || {
-                if let Err(ended) = member.check() {
-                    return Ok(Err(ended));
-                }
                 let status = self.status(i).await.map_err(|e| e.to_string())?;
                 if status.leader == 0 {
                     Err(format!("{status:?}"))
                 } else {
-                    Ok(Ok(()))
+                    Ok(())
                 }
             },
         )
-        .await?
+        .await
     }
 
     /// One number of member `i`'s own metrics, if it has it: `name` with its labels, as the metrics
