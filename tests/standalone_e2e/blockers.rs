@@ -1,5 +1,6 @@
 //! What holds a run back, asked of a real Prometheus.
 
+use defragd_harness::pages::number;
 use defragd_harness::{Error, Status};
 use serde_json::{Value, json};
 
@@ -55,7 +56,8 @@ async fn a_run_waits_for_its_blockers() -> Result<(), Error> {
     assert_eq!(status.decision("careful"), "Blocked", "{status:#?}");
     let since = status.policy("careful")["blocked"]["since"].clone();
     let name = "defragd_policy_blockers_since_timestamp_seconds{namespace=\"default\",name=\"careful\",cluster=\"demo\",cluster_kind=\"EtcdTarget\"}";
-    let shown = defragd.metric(name).await?.unwrap_or_default();
+    let page = defragd.page("/metrics").await?;
+    let shown = number(&page, name).unwrap_or_default();
     assert!(
         (shown - time(&since).as_millisecond() as f64 / 1000.0).abs() < 0.01,
         "{shown}"

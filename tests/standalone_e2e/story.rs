@@ -177,7 +177,7 @@ async fn the_policy_word_for_word() -> Result<(), Error> {
     let decision = "defragd_policy_decision{namespace=\"default\",name=\"fragmented\",cluster=\"demo\",cluster_kind=\"EtcdTarget\",reason=\"CoolingDown\"}";
     assert_eq!(value(decision), Some(1.0), "{page}");
     assert_eq!(
-        number("defragd_member_defragmentation_duration_seconds_count"),
+        value("defragd_member_defragmentation_duration_seconds_count"),
         Some(3.0),
         "{page}"
     );
