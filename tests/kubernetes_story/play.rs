@@ -267,7 +267,7 @@ fn metric(kind: &str, metric: &Value) -> Value {
 }
 
 /// A policy whose runs only say what they would do: one etcd serves all namespaces.
-fn policy(signal: &Value) -> Value {
+pub(crate) fn policy(signal: &Value) -> Value {
     json!({
         "clusterRef": { "name": "main" },
         "signal": signal,
