@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::delivered::{self, Deliveries};
-use crate::play::{LOOK, Play, SILENT, foreign_kinds, metrics_api};
+use crate::play::{COZYSTACK, ETCD_IO, LOOK, Play, SILENT, foreign_kinds, metrics_api};
 use crate::rights::{Right, Seen};
 use crate::support::WAIT;
 
@@ -255,16 +255,7 @@ async fn without_one(world: &World, rights: &[Right], without: usize) -> Result<
         () = refused => {}
         ended = driven => ended?,
     }
-    // As the page says.
-    match missing.resource.as_str() {
-        "secrets" => play.target_says("with-user", "SecretUnusable").await?,
-        // Everything else works: a run ends and is removed.
-        "events" if missing.verb == "create" => play.run_is_removed("once").await?,
-        "*" if missing.verb == "list" => play.policy_says("outside", "AuthFailed").await?,
-        "*" => play.policy_says("of-pod", "AuthFailed").await?,
-        "pods" if missing.verb == "list" => play.target_says("pods", "MembersUnresolved").await?,
-        _ => {}
-    }
+    as_the_page_says(&play, &defragd, missing).await?;
     is_named(world, &defragd, &namespace, missing).await?;
     if let Some(deliveries) = &deliveries {
         deliveries.are_refused(&missing.verb).await?;
@@ -277,6 +268,49 @@ async fn without_one(world: &World, rights: &[Right], without: usize) -> Result<
     let others: Vec<String> = seen.refusals(&user);
     assert_eq!(others, [missing.request().to_string()], "without {missing}");
     Ok(())
+}
+
+/// Waits until what the page says of the missing right shows.
+async fn as_the_page_says(
+    play: &Play<'_>,
+    defragd: &RunningController,
+    missing: &Right,
+) -> Result<(), Error> {
+    let about = (missing.group.as_str(), missing.resource.as_str());
+    match (about, missing.verb.as_str()) {
+        ((_, "secrets"), _) => play.target_says("with-user", "SecretUnusable").await,
+        // Everything else works: a run ends and is removed.
+        ((_, "events"), "create") => play.run_is_removed("once").await,
+        (("external.metrics.k8s.io", _), _) => play.policy_says("outside", "AuthFailed").await,
+        (("custom.metrics.k8s.io", _), _) => play.policy_says("of-pod", "AuthFailed").await,
+        ((_, "pods"), "list") => play.target_says("pods", "MembersUnresolved").await,
+        ((COZYSTACK, _), "list") => {
+            let words = missing.refusal();
+            play.run_says("cozystack", "MembersUnresolved", &words)
+                .await
+        }
+        ((ETCD_IO, _), "list") => {
+            let words = missing.refusal();
+            play.run_says("etcd-io", "MembersUnresolved", &words).await
+        }
+        // What was listed is known, and is not followed.
+        ((COZYSTACK | ETCD_IO, resource), _) => {
+            watch_fails(defragd, &format!("{resource}.{}", missing.group)).await
+        }
+        ((_, "pods"), _) => watch_fails(defragd, "pods").await,
+        _ => Ok(()),
+    }
+}
+
+async fn watch_fails(defragd: &RunningController, resource: &str) -> Result<(), Error> {
+    let name = format!("defragd_watch_restarts_total{{kind=\"{resource}\"}}");
+    eventually(WAIT, format!("{name} to count"), async || {
+        match defragd.metric(&name).await {
+            Ok(Some(count)) if count > 0.0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
 }
 
 /// Waits until the log or an object says which right is missing.
