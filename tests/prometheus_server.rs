@@ -48,10 +48,25 @@ fn source(fields: &str) -> Arc<PrometheusSource> {
 
 /// Reads a query that fires above 5.
 async fn read(source: &PrometheusSource, query: &str, reduce: Option<Reduce>) -> Reading {
+    let limit = Threshold::Above(Quantity::parse("5").expect("a quantity"));
+    ask(source, query, Some(limit), reduce).await
+}
+
+/// Reads a query that fires when it returns anything, as an alerting rule does.
+async fn read_alert(source: &PrometheusSource, query: &str) -> Reading {
+    ask(source, query, None, None).await
+}
+
+async fn ask(
+    source: &PrometheusSource,
+    query: &str,
+    threshold: Option<Threshold>,
+    reduce: Option<Reduce>,
+) -> Reading {
     let signal = PrometheusSignal {
         source: "main".to_owned(),
         query: PromQuery::parse(query).expect("the test's own query"),
-        threshold: Some(Threshold::Above(Quantity::parse("5").expect("a quantity"))),
+        threshold,
         reduce,
     };
     source.read(&signal, Timestamp::now(), true).await
@@ -256,6 +271,63 @@ async fn series_of_replicas_are_named_and_reduced() -> Result<(), Error> {
         assert_error(&reading, Reason::ResultUnsuitable, "max without (replica)");
         assert_fires(&read(&source, "size", Some(Reduce::Max)).await);
         assert_fires(&read(&source, "max without (replica) (size)", None).await);
+    }
+    Ok(())
+}
+
+/// The rules of one alert that is due after this time.
+fn due_after(time: &str) -> String {
+    format!("{{alert: Fragmented, expr: vector(1), for: {time}}}")
+}
+
+/// T78: an alert that is pending does not fire, whoever asks for it.
+#[tokio::test]
+async fn t78_a_pending_alert_is_not_firing() -> Result<(), Error> {
+    for version in BOTH {
+        let folder = folder();
+        let server = Prometheus::version(version)
+            .rules(rules(&folder, &due_after("1d")))
+            .extra_args(["--web.enable-lifecycle"])
+            .start()
+            .await?;
+        let source = source(&format!("url: '{}'", server.url()));
+        let alerts =
+            |state: &str| format!("ALERTS{{alertname=\"Fragmented\", alertstate=\"{state}\"}}");
+        let (pending, firing) = (alerts("pending"), alerts("firing"));
+        let there = |samples: &[_]| samples.len() == 1;
+        server.wait_for(&pending, there).await?;
+        let either = "ALERTS{alertname=\"Fragmented\"}";
+        // By itself, compared, and as a number.
+        for query in [
+            &pending,
+            &either.to_owned(),
+            &firing,
+            &format!("{firing} == 1"),
+            &format!("max by (alertname, alertstate) ({either})"),
+        ] {
+            let reading = read_alert(&source, query).await;
+            assert_eq!(reading.state, SignalState::NotFiring, "{reading:?}");
+        }
+        let counted = format!("10 * (count({firing}) or vector(0))");
+        let reading = read(&source, &counted, None).await;
+        assert_eq!(
+            (reading.state, reading.value),
+            (SignalState::NotFiring, Some(0.0)),
+            "{reading:?}"
+        );
+
+        // The same alert is due at once.
+        rules(&folder, &due_after("0s"));
+        server.reload().await?;
+        server.wait_for(&firing, there).await?;
+        assert_fires(&read_alert(&source, &firing).await);
+        assert_fires(&read_alert(&source, either).await);
+        assert_fires(&read_alert(&source, &format!("{firing} == 1")).await);
+        assert_fires(&read(&source, &counted, None).await);
+        let gone = |samples: &[_]| samples.is_empty();
+        server.wait_for(&pending, gone).await?;
+        let reading = read_alert(&source, &pending).await;
+        assert_eq!(reading.state, SignalState::NotFiring, "{reading:?}");
     }
     Ok(())
 }

@@ -1,17 +1,19 @@
 //! Alertmanager is asked.
 
+use std::fs;
+
 use defragd::core::alert::{AlertSignal, Matcher, Matchers};
 use defragd::core::signal::SignalState;
 use defragd::signals::Sources;
 use defragd::signals::config::validate;
-use defragd_harness::{Alertmanager, Error, Status, eventually};
+use defragd_harness::{Alertmanager, Error, Prometheus, Status, eventually};
 use serde_json::json;
 
 use crate::support::{
     ALERT, WAIT, after_polls, alert, asks, defragd, fragmented, objects, said, source, until,
 };
 
-/// T78, T79: no alert, an alert about something else, a silence and an inhibition start nothing; the
+/// T79: no alert, an alert about something else, a silence and an inhibition start nothing; the
 /// silence's author is told. With its end the alert counts since it began.
 #[tokio::test]
 async fn t79_silenced_and_inhibited_alerts_start_nothing() -> Result<(), Error> {
@@ -99,6 +101,48 @@ async fn t79_silenced_and_inhibited_alerts_start_nothing() -> Result<(), Error> 
         "not before the end of the run"
     );
     assert_eq!(holding.runs().len(), 1);
+    Ok(())
+}
+
+/// T78: an alert that is pending in Prometheus is none to Alertmanager, however long it is; with the same
+/// alert firing the signal fires.
+#[tokio::test]
+async fn t78_a_pending_alert_does_not_reach_alertmanager() -> Result<(), Error> {
+    let (cluster, am) = tokio::try_join!(fragmented(), Alertmanager::default().start())?;
+    let defragd = defragd()?;
+    defragd.configure(&json!({ "sources": [source(&[&am])] }))?;
+    // It only says what it would do.
+    let spec = json!({ "for": "30d", "dryRun": true });
+    defragd.put("objects.yaml", &objects(&cluster, &asks("am"), spec))?;
+    let rules = defragd.objects().with_file_name("rules.yaml");
+    let due_after = |time: &str| {
+        let rule = json!({ "alert": ALERT, "expr": "vector(1)", "for": time });
+        let rules_of = json!({ "groups": [{ "name": "g", "rules": [rule] }] });
+        fs::write(&rules, rules_of.to_string()).expect("a file in a folder of the test");
+    };
+    due_after("1d");
+    let prometheus = Prometheus::default()
+        .rules(&rules)
+        .alertmanagers([am.address()])
+        .extra_args(["--web.enable-lifecycle", "--rules.alert.resend-delay=1s"])
+        .start()
+        .await?;
+    let alerts = |state: &str| format!("ALERTS{{alertname=\"{ALERT}\",alertstate=\"{state}\"}}");
+    let there = |samples: &[_]| samples.len() == 1;
+    prometheus.wait_for(&alerts("pending"), there).await?;
+    defragd.start().await?;
+    until(&defragd, "an answer", |s| said(s).0 == "NotFiring").await?;
+    let status = after_polls(&defragd, 6.0).await?;
+    let (state, message) = said(&status);
+    assert_eq!(state, "NotFiring", "{message}");
+    assert!(message.contains("no alert matches"), "{message}");
+    let still = prometheus.query(&alerts("pending")).await?;
+    assert!(there(&still), "{still:?}");
+
+    due_after("0s");
+    prometheus.reload().await?;
+    prometheus.wait_for(&alerts("firing"), there).await?;
+    until(&defragd, "the alert", |s| said(s).0 == "Firing").await?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //! process with the chart's arguments and the token of its service account, real Prometheus and
 //! etcd, and what `kubectl` shows of it all.
 
+mod delivered;
 mod play;
 mod rbac;
 mod rights;

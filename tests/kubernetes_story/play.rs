@@ -12,16 +12,19 @@ use crate::support::WAIT;
 pub(crate) const SILENT: &str = "http://127.0.0.1:1";
 /// A metric that policies ask for, of nobody who would serve it.
 pub(crate) const METRIC: &str = "reclaimable";
+/// The groups of the other operators' kinds.
+pub(crate) const COZYSTACK: &str = "etcd-operator.cozystack.io";
+pub(crate) const ETCD_IO: &str = "operator.etcd.io";
 /// Writes of others between two looks of defragd.
 const BURST: usize = 20;
 
 /// The kinds of other operators, as far as the API server has to know them.
 pub(crate) fn foreign_kinds() -> Vec<Value> {
     let kinds = [
-        ("etcd-operator.cozystack.io", "v1alpha2", "EtcdCluster"),
-        ("etcd-operator.cozystack.io", "v1alpha2", "EtcdMember"),
-        ("etcd-operator.cozystack.io", "v1alpha2", "EtcdDefrag"),
-        ("operator.etcd.io", "v1alpha1", "EtcdCluster"),
+        (COZYSTACK, "v1alpha2", "EtcdCluster"),
+        (COZYSTACK, "v1alpha2", "EtcdMember"),
+        (COZYSTACK, "v1alpha2", "EtcdDefrag"),
+        (ETCD_IO, "v1alpha1", "EtcdCluster"),
     ];
     let definition = |(group, version, kind): (&str, &str, &str)| {
         let singular = kind.to_lowercase();
@@ -234,6 +237,18 @@ impl Play<'_> {
         .await
     }
 
+    /// Waits until the run waits for this reason, in these words among others.
+    pub(crate) async fn run_says(&self, run: &str, reason: &str, words: &str) -> Result<(), Error> {
+        self.until(&self.path("EtcdDefrag", run), |run| {
+            let conditions = run["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|condition| {
+                let message = condition["message"].as_str().unwrap_or_default();
+                condition["reason"] == reason && message.contains(words)
+            })
+        })
+        .await
+    }
+
     /// Waits until the target is not ready for this reason.
     pub(crate) async fn target_says(&self, target: &str, reason: &str) -> Result<(), Error> {
         let path = self.path("EtcdTarget", target);
@@ -267,7 +282,7 @@ fn metric(kind: &str, metric: &Value) -> Value {
 }
 
 /// A policy whose runs only say what they would do: one etcd serves all namespaces.
-fn policy(signal: &Value) -> Value {
+pub(crate) fn policy(signal: &Value) -> Value {
     json!({
         "clusterRef": { "name": "main" },
         "signal": signal,

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use defragd_harness::{
-    Cluster, Controller, Error, Etcd, Kube, KubeApi, Release, RunningController,
+    Cluster, Controller, Error, Etcd, Kube, KubeApi, Release, RunningController, eventually,
 };
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::play::{LOOK, Play, SILENT, foreign_kinds, metrics_api};
+use crate::delivered::{self, Deliveries};
+use crate::play::{COZYSTACK, ETCD_IO, LOOK, Play, SILENT, foreign_kinds, metrics_api};
 use crate::rights::{Right, Seen};
 use crate::support::WAIT;
 
@@ -73,11 +74,31 @@ impl World {
         }
     }
 
-    async fn rights(&self, role: &str) -> Result<Vec<Right>, Error> {
-        let path = format!("/apis/rbac.authorization.k8s.io/v1/{role}");
-        let role = self.api.get(&path).await?.unwrap_or_default();
-        let rights = Right::of_role(&role);
-        assert!(!rights.is_empty(), "{path}: {role:#}");
+    /// Each right that a binding gives to this user, by name.
+    async fn rights(&self, user: &str) -> Result<Vec<Right>, Error> {
+        let rbac = "/apis/rbac.authorization.k8s.io/v1";
+        let mut rights = Vec::new();
+        for kind in ["clusterrolebindings", "rolebindings"] {
+            let list = self.api.get(&format!("{rbac}/{kind}")).await?;
+            let list = list.unwrap_or_default();
+            let bindings = list["items"].as_array().into_iter().flatten();
+            for binding in bindings.filter(|binding| binds(binding, user)) {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let name = text(&binding["roleRef"]["name"]);
+                let path = match text(&binding["roleRef"]["kind"]).as_str() {
+                    "ClusterRole" => format!("{rbac}/clusterroles/{name}"),
+                    _ => {
+                        let namespace = text(&binding["metadata"]["namespace"]);
+                        format!("{rbac}/namespaces/{namespace}/roles/{name}")
+                    }
+                };
+                let role = self.api.get(&path).await?.unwrap_or_default();
+                rights.extend(Right::of_role(&role));
+            }
+        }
+        rights.sort();
+        let twice = rights.windows(2).find(|pair| pair[0] == pair[1]);
+        assert!(!rights.is_empty() && twice.is_none(), "{user}: {twice:?}");
         Ok(rights)
     }
 
@@ -89,6 +110,17 @@ impl World {
             swept: self.swept.endpoints(),
         }
     }
+}
+
+/// Whether the binding is about this user, a service account.
+fn binds(binding: &Value, user: &str) -> bool {
+    let subjects = binding["subjects"].as_array().into_iter().flatten();
+    let names = subjects.map(|subject| {
+        let part = |field: &str| subject[field].as_str().unwrap_or_default();
+        let (namespace, name) = (part("namespace"), part("name"));
+        format!("system:serviceaccount:{namespace}:{name}")
+    });
+    names.into_iter().any(|name| name == user)
 }
 
 #[tokio::test]
@@ -104,7 +136,13 @@ async fn prove(world: &World) -> Result<(), Error> {
     let everywhere = everything_is_used_and_nothing_refused(world, &[], "defragd").await?;
     let own = ["own"];
     let in_namespaces = everything_is_used_and_nothing_refused(world, &own, "defragd-own").await?;
-    assert_eq!(everywhere, in_namespaces, "the rules are the same");
+    let (for_deliveries, others): (Vec<Right>, Vec<Right>) = in_namespaces
+        .iter()
+        .cloned()
+        .partition(|right| right.resource == "configmaps");
+    assert_eq!(everywhere, others, "the rules are the same");
+    let verbs = for_deliveries.iter().map(|right| right.verb.as_str());
+    assert_eq!(verbs.collect::<Vec<_>>(), ["create", "get", "update"]);
 
     let cases = (0..in_namespaces.len()).map(|without| {
         let rights = &in_namespaces;
@@ -116,33 +154,30 @@ async fn prove(world: &World) -> Result<(), Error> {
         .await
 }
 
-/// A release in some namespaces or, without any, in all, at work in the namespace `own`.
+/// A release in all namespaces or, with a source that is delivered to, in some.
 async fn everything_is_used_and_nothing_refused(
     world: &World,
     namespaces: &[&str],
     name: &str,
 ) -> Result<Vec<Right>, Error> {
-    let source = json!({ "name": "main", "prometheus": { "url": SILENT } });
+    let delivered = !namespaces.is_empty();
     let values = json!({
         "watchNamespaces": namespaces,
         "crds": { "install": namespaces.is_empty() },
-        "config": { "sources": [source] },
+        "config": { "sources": sources(world, delivered) },
     });
     let place = namespaces.first().copied().unwrap_or("everywhere");
     let release = Release::install(&world.api, name, place, &values).await?;
-    let role = match namespaces {
-        [] => format!("clusterroles/{name}"),
-        _ => format!("namespaces/{place}/roles/{name}"),
-    };
-    let mut rights = world.rights(&role).await?;
-    let lease = format!("namespaces/{place}/roles/{name}-lease");
-    rights.extend(world.rights(&lease).await?);
-
     let user = release.user(&world.api).await?;
+    let rights = world.rights(&user).await?;
     let play = world.play(place);
     play.begin().await?;
     let pod = release.pod(&world.api, DEFRAGD, "defragd-0").await?;
     let defragd = pod.start().await?;
+    let deliveries = match delivered {
+        true => Some(Deliveries::begin(&world.api, place, &defragd).await?),
+        false => None,
+    };
     let all_used = world.until_seen(|seen| {
         let unused = rights.iter().filter(|right| !seen.used(&user, right));
         unused.map(|right| format!("a use of {right}")).collect()
@@ -153,6 +188,9 @@ async fn everything_is_used_and_nothing_refused(
         ended = play.keep_writing_to_a_target() => ended?,
         ended = async { both.await?; std::future::pending::<Result<(), Error>>().await } => ended?,
     }
+    if let Some(deliveries) = &deliveries {
+        deliveries.arrive().await?;
+    }
     stop(&defragd).await?;
     let seen = world.seen.borrow();
     assert_eq!(seen.refusals(&user), Vec::<String>::new());
@@ -161,6 +199,14 @@ async fn everything_is_used_and_nothing_refused(
     let others: Vec<&Right> = acts.difference(&allowed).collect();
     assert!(others.is_empty(), "{others:?} by no rule of the chart");
     Ok(rights)
+}
+
+fn sources(world: &World, delivered: bool) -> Value {
+    let asked = json!({ "name": "main", "prometheus": { "url": SILENT } });
+    match delivered {
+        true => json!([asked, delivered::source(&world.api)]),
+        false => json!([asked]),
+    }
 }
 
 async fn stop(defragd: &RunningController) -> Result<(), Error> {
@@ -186,6 +232,10 @@ async fn without_one(world: &World, rights: &[Right], without: usize) -> Result<
         .args(["--namespace", &namespace, "--config"])
         .args([config(world, &namespace)])
         .launch()?;
+    let deliveries = match missing.resource.as_str() {
+        "configmaps" => Some(Deliveries::begin(&world.api, &namespace, &defragd).await?),
+        _ => None,
+    };
     let refused = world.until_seen(|seen| {
         let others = seen.refusals(&user);
         let refused = seen.refused(&user, missing);
@@ -205,15 +255,12 @@ async fn without_one(world: &World, rights: &[Right], without: usize) -> Result<
         () = refused => {}
         ended = driven => ended?,
     }
-    // As the page says.
-    match missing.resource.as_str() {
-        "secrets" => play.target_says("with-user", "SecretUnusable").await?,
-        // Everything else works: a run ends and is removed.
-        "events" if missing.verb == "create" => play.run_is_removed("once").await?,
-        "*" if missing.verb == "list" => play.policy_says("outside", "AuthFailed").await?,
-        "*" => play.policy_says("of-pod", "AuthFailed").await?,
-        "pods" if missing.verb == "list" => play.target_says("pods", "MembersUnresolved").await?,
-        _ => {}
+    as_the_page_says(&play, &defragd, missing).await?;
+    is_named(world, &defragd, &namespace, missing).await?;
+    if let Some(deliveries) = &deliveries {
+        deliveries.are_refused(&missing.verb).await?;
+        give(world, &namespace, rights).await?;
+        deliveries.arrive().await?;
     }
     defragd.check()?;
     defragd.kill()?;
@@ -223,11 +270,85 @@ async fn without_one(world: &World, rights: &[Right], without: usize) -> Result<
     Ok(())
 }
 
+/// Waits until what the page says of the missing right shows.
+async fn as_the_page_says(
+    play: &Play<'_>,
+    defragd: &RunningController,
+    missing: &Right,
+) -> Result<(), Error> {
+    let about = (missing.group.as_str(), missing.resource.as_str());
+    match (about, missing.verb.as_str()) {
+        ((_, "secrets"), _) => play.target_says("with-user", "SecretUnusable").await,
+        // Everything else works: a run ends and is removed.
+        ((_, "events"), "create") => play.run_is_removed("once").await,
+        (("external.metrics.k8s.io", _), _) => play.policy_says("outside", "AuthFailed").await,
+        (("custom.metrics.k8s.io", _), _) => play.policy_says("of-pod", "AuthFailed").await,
+        ((_, "pods"), "list") => play.target_says("pods", "MembersUnresolved").await,
+        ((COZYSTACK, _), "list") => {
+            let words = missing.refusal();
+            play.run_says("cozystack", "MembersUnresolved", &words)
+                .await
+        }
+        ((ETCD_IO, _), "list") => {
+            let words = missing.refusal();
+            play.run_says("etcd-io", "MembersUnresolved", &words).await
+        }
+        // What was listed is known, and is not followed.
+        ((COZYSTACK | ETCD_IO, resource), _) => {
+            watch_fails(defragd, &format!("{resource}.{}", missing.group)).await
+        }
+        ((_, "pods"), _) => watch_fails(defragd, "pods").await,
+        _ => Ok(()),
+    }
+}
+
+async fn watch_fails(defragd: &RunningController, resource: &str) -> Result<(), Error> {
+    let name = format!("defragd_watch_restarts_total{{kind=\"{resource}\"}}");
+    eventually(WAIT, format!("{name} to count"), async || {
+        match defragd.metric(&name).await {
+            Ok(Some(count)) if count > 0.0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+}
+
+/// Waits until the log or an object says which right is missing.
+async fn is_named(
+    world: &World,
+    defragd: &RunningController,
+    namespace: &str,
+    missing: &Right,
+) -> Result<(), Error> {
+    let words = missing.refusal();
+    eventually(WAIT, format!("somebody to say: {words}"), async || {
+        let objects = world.api.defragd(namespace).await;
+        let objects = objects.map_err(|e| e.to_string())?;
+        let told = format!("{}{}", defragd.logged(), objects.0);
+        // Quotes are quoted in both.
+        if told.replace('\\', "").contains(&words) {
+            Ok(())
+        } else {
+            Err(format!("{}; {}", objects.outline(), defragd.log_tail()))
+        }
+    })
+    .await
+}
+
 fn config(world: &World, namespace: &str) -> PathBuf {
     let path = world.api.scratch().join(format!("{namespace}.yaml"));
-    let text = format!("sources: [{{name: main, prometheus: {{url: '{SILENT}'}}}}]");
+    // JSON is YAML.
+    let text = json!({ "sources": sources(world, true) }).to_string();
     std::fs::write(&path, text).expect("a file of the test's own");
     path
+}
+
+/// Lets the account of this namespace do all of this.
+async fn give(world: &World, namespace: &str, rights: &[Right]) -> Result<(), Error> {
+    let rules: Value = rights.iter().map(Right::rule).collect();
+    let role = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/defragd");
+    let patch = json!({ "rules": rules });
+    world.api.patch(&role, &patch).await.map(drop)
 }
 
 /// A namespace with the account `defragd` in it, and a kubeconfig for it.

@@ -38,22 +38,35 @@ impl Right {
         };
         let mut rights = Vec::new();
         for rule in role["rules"].as_array().into_iter().flatten() {
-            let names = words(&rule["resourceNames"]);
-            assert!(names.len() <= 1, "{rule}");
+            // Without names it is about every object.
+            let names = words(&rule["resourceNames"]).into_iter().map(Some);
+            let mut names: Vec<Option<String>> = names.collect();
+            if names.is_empty() {
+                names.push(None);
+            }
             for group in words(&rule["apiGroups"]) {
                 for resource in words(&rule["resources"]) {
                     for verb in words(&rule["verbs"]) {
-                        rights.push(Self {
+                        rights.extend(names.iter().map(|name| Self {
                             group: group.clone(),
                             resource: resource.clone(),
-                            verb,
-                            name: names.first().cloned(),
-                        });
+                            verb: verb.clone(),
+                            name: name.clone(),
+                        }));
                     }
                 }
             }
         }
         rights
+    }
+
+    /// What the API server says when this right is missing.
+    pub(crate) fn refusal(&self) -> String {
+        if self.resource.ends_with("/finalizers") {
+            return "cannot set blockOwnerDeletion".to_owned();
+        }
+        let Self { resource, verb, .. } = self.request();
+        format!("cannot {verb} resource \"{resource}\"")
     }
 
     /// A rule that gives this right alone.

@@ -1,6 +1,9 @@
 //! From a metric to a run, by `defragd controller`.
 
-use defragd_harness::{Controller, Error, KubeApi, RunningController, Status, eventually};
+use std::fs;
+use std::path::PathBuf;
+
+use defragd_harness::{Controller, Error, KubeApi, RunningController, Status, eventually, servers};
 use serde_json::{Value, json};
 
 use crate::support::{TEAM, WAIT, World};
@@ -166,5 +169,109 @@ async fn from_a_metric_to_a_run() -> Result<(), Error> {
     let counted = r#"defragd_source_requests_total{source="kubernetes/metrics",code="200"}"#;
     let answered = defragd.metric(counted).await?;
     assert!(answered.is_some_and(|count| count > 0.0), "{answered:?}");
+    defragd.stop().await?;
+    s86_a_metric_that_stays_missing_is_an_error_after_15_minutes(&world).await
+}
+
+/// The adapter serves none of that name. What passes of the quarter of an hour is the process's own time.
+async fn s86_a_metric_that_stays_missing_is_an_error_after_15_minutes(
+    world: &World,
+) -> Result<(), Error> {
+    let clock = Clock::new(world);
+    clock.show("+0");
+    let defragd = Controller::new(DEFRAGD, &world.api.kubeconfig_admin())
+        .pod("default", "defragd-1")
+        .env("LD_PRELOAD", servers::faketime().await?)
+        .env("FAKETIME_TIMESTAMP_FILE", &clock.file)
+        .env("FAKETIME_NO_CACHE", "1")
+        .start()
+        .await?;
+    let outside = |name: &str| json!({ "external": { "name": name }, "above": 1 });
+    let pod = json!({ "kind": "Pod", "name": "etcd-0" });
+    let of_pod = json!({ "describedObject": pod, "name": "pod_nothing" });
+    let of_pod = json!({ "object": of_pod, "above": 1 });
+    policy(world, "no-such-outside", outside("ext_nothing"), true).await?;
+    policy(world, "no-such-of-pod", of_pod, true).await?;
+    let old = ["no-such-outside", "no-such-of-pod"];
+    let all_say = |status: &Status, reason: &str| old.iter().all(|p| says(status, p, reason));
+    until(world, &defragd, "no data at first", |status| {
+        all_say(status, "NoData")
+    })
+    .await?;
+
+    clock.show("+14m");
+    policy(world, "no-such-later", outside("ext_nothing_later"), true).await?;
+    until(world, &defragd, "no data of one more", |status| {
+        says(status, "no-such-later", "NoData")
+    })
+    .await?;
+    let status = after_not_found(world, &defragd, 6.0).await?;
+    assert!(all_say(&status, "NoData"), "{}", status.outline());
+
+    clock.show("+16m");
+    until(world, &defragd, "errors in the end", |status| {
+        all_say(status, "MetricNotFound")
+    })
+    .await?;
+    let status = after_not_found(world, &defragd, 6.0).await?;
+    assert!(all_say(&status, "MetricNotFound"), "{}", status.outline());
+    for name in old {
+        let message = status.policy(name)["signal"]["message"].as_str();
+        let tells = |message: &str| message.contains("for more than 15m: check the metric's name");
+        assert!(message.is_some_and(tells), "{message:?}");
+    }
+    // For two minutes only.
+    assert!(
+        says(&status, "no-such-later", "NoData"),
+        "{}",
+        status.outline()
+    );
+    // The jumps themselves did no harm to others.
+    assert!(
+        says(&status, "outside", "SignalNotFiring"),
+        "{}",
+        status.outline()
+    );
     Ok(())
+}
+
+/// The clocks of a process, both of them: the one on the wall, and that of time that passes.
+struct Clock {
+    file: PathBuf,
+}
+
+impl Clock {
+    fn new(world: &World) -> Self {
+        let file = world.api.scratch().join("clock");
+        Self { file }
+    }
+
+    /// Shows so much more than real time from now on.
+    fn show(&self, more: &str) {
+        // In one piece: it is read all the time.
+        let next = self.file.with_extension("next");
+        fs::write(&next, more).expect("a file of the test's own");
+        fs::rename(&next, &self.file).expect("a file of the test's own");
+    }
+}
+
+/// The objects after so many more answers that there is no such metric.
+async fn after_not_found(
+    world: &World,
+    defragd: &RunningController,
+    more: f64,
+) -> Result<Status, Error> {
+    let counted = r#"defragd_source_requests_total{source="kubernetes/metrics",code="404"}"#;
+    let count = async || defragd.metric(counted).await;
+    let before = count().await?.unwrap_or(0.0);
+    eventually(
+        WAIT,
+        format!("{more} more answers"),
+        async || match count().await {
+            Ok(Some(now)) if now >= before + more => Ok(()),
+            other => Err(format!("{other:?}, before {before}")),
+        },
+    )
+    .await?;
+    world.api.defragd(TEAM).await
 }

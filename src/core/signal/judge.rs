@@ -64,6 +64,7 @@ pub enum Presence {
 /// - S05, S08: what cannot be reduced to one verdict is an error.
 /// - S11: with warnings or a partial answer only `Firing` stands.
 /// - S14: comparisons are strict and exact.
+/// - T78: an alert that is pending does not fire.
 pub fn judge(signal: &PrometheusSignal, answer: &Answer, presence: Presence) -> Reading {
     let mut reading = match &answer.result {
         AnswerKind::Unsuitable { kind, count } => unsuitable(kind, *count),
@@ -127,8 +128,13 @@ fn judge_empty(signal: &PrometheusSignal, presence: Presence) -> Reading {
 /// Without a threshold, as an alerting rule is read: what is returned fires.
 fn judge_alert(series: &[Series]) -> Reading {
     let finite: Vec<&Series> = series.iter().filter(|s| s.value.is_finite()).collect();
-    let Some(first) = finite.first() else {
+    let Some(any) = finite.first() else {
         return not_finite(&series[0]);
+    };
+    let finite: Vec<&Series> = finite.iter().filter(|s| !is_pending(s)).copied().collect();
+    let Some(first) = finite.first() else {
+        let message = format!("pending, which is not firing: {}", labels(any));
+        return Reading::new(SignalState::NotFiring, Reason::SignalNotFiring, message);
     };
     let sample = format!("{} of {}", plain(first.value), labels(first));
     Reading {
@@ -142,6 +148,11 @@ fn judge_alert(series: &[Series]) -> Reading {
             },
         )
     }
+}
+
+/// A series of `ALERTS` whose alert has not held for long enough yet.
+fn is_pending(series: &Series) -> bool {
+    series.labels.get("alertstate").map(String::as_str) == Some("pending")
 }
 
 /// A threshold and its strict, exact comparison.

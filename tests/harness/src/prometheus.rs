@@ -380,6 +380,17 @@ impl PrometheusServer {
         .await
     }
 
+    /// Lets it read its rules again (`--web.enable-lifecycle`), as they are written now.
+    ///
+    /// # Errors
+    /// When it does not answer with success: without the flag, or with rules it cannot read.
+    pub async fn reload(&self) -> Result<(), Error> {
+        let url = format!("{}/-/reload", self.url);
+        let answer = self.authorize(self.http.post(&url)).send().await;
+        let answer = answer.and_then(reqwest::Response::error_for_status);
+        answer.map(drop).map_err(|e| Error::http(&url, &e))
+    }
+
     /// Ends it in order. Its port stays taken, its data stay.
     ///
     /// # Errors

@@ -91,6 +91,28 @@ fn s03_s04_not_a_finite_number_is_inconclusive() {
 }
 
 #[test]
+fn t78_a_pending_alert_is_not_firing() {
+    let alert = |state: &str| Series {
+        labels: BTreeMap::from([
+            ("alertname".to_owned(), "Fragmented".to_owned()),
+            ("alertstate".to_owned(), state.to_owned()),
+        ]),
+        value: 1.0,
+    };
+    let answer = |states: &[&str]| Answer {
+        result: AnswerKind::Vector(states.iter().map(|state| alert(state)).collect()),
+        ..vector(&[])
+    };
+    let asked = signal("ALERTS{alertname=\"Fragmented\"}", None, None);
+    let pending = judge(&asked, &answer(&["pending"]), Presence::Unasked);
+    assert_eq!((pending.state, pending.value), (NotFiring, None));
+    assert!(pending.message.contains("pending"), "{}", pending.message);
+    let both = judge(&asked, &answer(&["pending", "firing"]), Presence::Unasked);
+    assert_eq!((both.state, both.value), (Firing, Some(1.0)));
+    assert!(both.message.contains("firing"), "{}", both.message);
+}
+
+#[test]
 fn s03_s04_another_series_decides_only_when_it_truly_does() {
     use Reduce::{All, Any, Avg, Max, Min, Sum};
     let nan = f64::NAN;
