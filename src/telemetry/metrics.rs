@@ -113,7 +113,7 @@ metrics! {
     WEBHOOK_DELIVERIES = "defragd_webhook_deliveries", None, Counter, ["source", "result", "code"],
         "Deliveries of alerts by what became of them and the status code they were answered with";
     WEBHOOK_ALERTS = "defragd_webhook_alerts", None, Counter, ["source", "result"],
-        "Alerts of stored deliveries: new, repeated, resolved, or late";
+        "Alerts of stored deliveries: new, repeated, resolved, late, or left out as their labels are too long";
 
     // The process.
     OBJECTS = "defragd_objects", None, Gauge, ["kind"],

@@ -132,3 +132,45 @@ async fn t80_what_was_delivered_survives_a_crash() -> Result<(), Error> {
     );
     Ok(())
 }
+
+/// What the documents say of silences: one that covers an alert after its delivery is no end of it to us, and
+/// neither is its end then. Others of its group are delivered meanwhile, so there was something to say it with.
+#[tokio::test]
+async fn a_silence_after_a_delivery_says_nothing_and_keeps_the_end_from_us() -> Result<(), Error> {
+    let defragd = defragd()?;
+    let token = defragd.objects().with_file_name("token");
+    fs::write(&token, TOKEN).expect("a file in a folder of the test");
+    defragd.configure(
+        &json!({ "sources": [{ "name": "pushed", "webhook": { "bearerTokenFile": token } }] }),
+    )?;
+    defragd.start().await?;
+    let am = Alertmanager::default()
+        .config(route(&defragd.address(), TOKEN))
+        .start()
+        .await?;
+    let count = async |result: &str| {
+        let name = format!("defragd_webhook_alerts_total{{source=\"pushed\",result=\"{result}\"}}");
+        Ok::<_, Error>(metric(&defragd.page("/metrics").await?, &name))
+    };
+    let delivered = async |new: f64| {
+        eventually(WAIT, format!("{new} alerts"), async || {
+            match count("new").await {
+                Ok(seen) if seen >= new => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    };
+    let mut first = alert(60, json!({ "instance": "a" }));
+    am.post(&first).await?;
+    delivered(1.0).await?;
+    am.silence("instance=a", "ops", "upgrade").await?;
+    am.post(&alert(60, json!({ "instance": "b" }))).await?;
+    delivered(2.0).await?;
+    first[0]["endsAt"] = json!(jiff::Timestamp::now().to_string());
+    am.post(&first).await?;
+    am.post(&alert(60, json!({ "instance": "c" }))).await?;
+    delivered(3.0).await?;
+    assert_eq!(count("resolved").await?, 0.0);
+    Ok(())
+}

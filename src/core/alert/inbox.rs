@@ -17,9 +17,13 @@ const ENDS_KEPT: SignedDuration = SignedDuration::from_mins(30);
 const SILENT_KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Most alerts kept of one source.
 const MAX_ENTRIES: usize = 1000;
-/// Most bytes of labels of one alert, and of all.
+/// Most bytes of labels of one alert.
 const MAX_LABELS: usize = 8 * 1024;
-const MAX_BYTES: usize = 512 * 1024;
+/// Most bytes of all of them as they are stored, which is as JSON: a ConfigMap holds
+/// 1 MiB.
+const MAX_STORED: usize = 768 * 1024;
+/// Bytes that are stored of an alert besides its labels: names of fields, and times.
+const FRAME: usize = 160;
 
 /// One alert as it was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,8 @@ pub enum Outcome {
     Resolved,
     /// From before what is known already.
     Late,
+    /// Not kept, as its labels are too long.
+    TooLong { bytes: usize },
 }
 
 /// Why a delivery cannot be kept.
@@ -71,27 +77,31 @@ pub enum InboxError {
     #[error("an alert has no labels")]
     NoLabels,
     #[error(
-        "more alerts fire than are kept of one source ({MAX_ENTRIES}, with {MAX_BYTES} bytes of labels)"
+        "more alerts fire than are kept of one source ({MAX_ENTRIES}, with {MAX_STORED} bytes as JSON)"
     )]
     Full,
 }
 
 impl Inbox {
-    /// Takes in a delivery as a whole, or nothing of it.
+    /// Takes in a delivery as a whole, or nothing of it. Only alerts with too many
+    /// bytes of labels are left out: their sender may be right, and others of the
+    /// delivery must not be lost with them.
     ///
     /// # Errors
-    /// What cannot be kept.
+    /// What cannot be kept; also when all would be left out.
     pub fn take(
         &mut self,
         delivery: &[Delivered],
         now: Timestamp,
     ) -> Result<Vec<Outcome>, InboxError> {
-        for alert in delivery {
-            match size(&alert.labels) {
-                0 => return Err(InboxError::NoLabels),
-                bytes if bytes > MAX_LABELS => return Err(InboxError::LabelsTooLong { bytes }),
-                _ => {}
-            }
+        let sizes: Vec<usize> = delivery.iter().map(|alert| size(&alert.labels)).collect();
+        if sizes.contains(&0) {
+            return Err(InboxError::NoLabels);
+        }
+        if let Some(&bytes) = sizes.first()
+            && sizes.iter().all(|bytes| *bytes > MAX_LABELS)
+        {
+            return Err(InboxError::LabelsTooLong { bytes });
         }
         let mut next = self.clone();
         // Nothing remembered lies in the future, whatever the clock did.
@@ -100,7 +110,11 @@ impl Inbox {
         }
         next.received_at = Some(now);
         next.forget(now);
-        let outcomes = delivery.iter().map(|alert| next.one(alert, now)).collect();
+        let take = |(alert, bytes)| match bytes {
+            0..=MAX_LABELS => next.one(alert, now),
+            _ => Outcome::TooLong { bytes },
+        };
+        let outcomes = delivery.iter().zip(sizes).map(take).collect();
         next.make_room()?;
         *self = next;
         Ok(outcomes)
@@ -182,15 +196,15 @@ impl Inbox {
 
     /// Ends of alerts go first, the oldest before the others.
     fn make_room(&mut self) -> Result<(), InboxError> {
-        let mut bytes: usize = self.entries.iter().map(|e| size(&e.labels)).sum();
-        while self.entries.len() > MAX_ENTRIES || bytes > MAX_BYTES {
+        let mut bytes: usize = self.entries.iter().map(|e| stored(&e.labels)).sum();
+        while self.entries.len() > MAX_ENTRIES || bytes > MAX_STORED {
             let oldest = (0..self.entries.len())
                 .filter(|at| !self.entries[*at].firing)
                 .min_by_key(|at| self.entries[*at].received_at);
             let Some(oldest) = oldest else {
                 return Err(InboxError::Full);
             };
-            bytes -= size(&self.entries.remove(oldest).labels);
+            bytes -= stored(&self.entries.remove(oldest).labels);
         }
         Ok(())
     }
@@ -199,4 +213,21 @@ impl Inbox {
 /// Bytes of names and values.
 fn size(labels: &Labels) -> usize {
     labels.iter().map(|(k, v)| k.len() + v.len()).sum()
+}
+
+/// Bytes of an alert with these labels as JSON.
+fn stored(labels: &Labels) -> usize {
+    let text = |text: &String| 2 + text.bytes().map(escaped).sum::<usize>();
+    // A colon and a comma stand after the two.
+    let pairs = labels.iter().map(|(k, v)| text(k) + text(v) + 2);
+    FRAME + pairs.sum::<usize>()
+}
+
+/// Bytes of one byte in a string of JSON.
+const fn escaped(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    }
 }

@@ -363,8 +363,8 @@ fn an_inbox_is_bounded_and_takes_all_of_a_delivery_or_nothing() {
         ..delivered(true, 0, None)
     };
     assert!(matches!(
-        inbox.take(&[long], t(2)),
-        Err(InboxError::LabelsTooLong { .. })
+        inbox.take(std::slice::from_ref(&long), t(2)),
+        Err(InboxError::LabelsTooLong { bytes: 9001 })
     ));
     let none = Delivered {
         labels: Labels::new(),
@@ -372,6 +372,13 @@ fn an_inbox_is_bounded_and_takes_all_of_a_delivery_or_nothing() {
     };
     assert_eq!(inbox.take(&[none], t(2)), Err(InboxError::NoLabels));
     assert_eq!(inbox, before);
+    let known = many(true, 900, 901).remove(0);
+    let outcomes = inbox.take(&[long, known], t(2));
+    assert_eq!(
+        outcomes,
+        Ok(vec![Outcome::TooLong { bytes: 9001 }, Outcome::Repeated])
+    );
+    assert_eq!(inbox.entries.len(), 1000);
 }
 
 proptest! {

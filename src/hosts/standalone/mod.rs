@@ -143,7 +143,7 @@ pub async fn run(
     let (store, loaded, alerts) = blocking(move || {
         let (store, loaded) = Store::open(&state)?;
         let alerts = takes_deliveries
-            .then(|| FileAlerts::open(&state))
+            .then(|| FileAlerts::open(&state, store.lock()))
             .transpose()?;
         Ok::<_, StateError>((store, loaded, alerts))
     })

@@ -10,6 +10,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -86,7 +87,7 @@ pub(super) struct Loaded {
 pub(super) struct Store {
     dir: PathBuf,
     /// Held open: the lock ends with it, also when the process is killed.
-    _lock: File,
+    lock: Arc<File>,
 }
 
 impl Store {
@@ -107,10 +108,16 @@ impl Store {
         Ok((
             Store {
                 dir: dir.to_owned(),
-                _lock: lock,
+                lock: Arc::new(lock),
             },
             load(dir)?,
         ))
+    }
+
+    /// Who writes beside the objects has this at hand meanwhile, and writes nothing
+    /// once it is gone: the folder may be another process's by then.
+    pub(super) fn lock(&self) -> Weak<File> {
+        Arc::downgrade(&self.lock)
     }
 
     fn path(&self, kind: Kind, key: &ObjectKey) -> PathBuf {

@@ -81,7 +81,7 @@ impl Delivery {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryStats {
     pub deliveries: BTreeMap<Delivery, u64>,
-    /// Alerts of stored deliveries: `new`, `repeated`, `resolved`, `late`.
+    /// Alerts of stored deliveries: `new`, `repeated`, `resolved`, `late`, `too_long`.
     pub alerts: BTreeMap<&'static str, u64>,
 }
 
@@ -101,6 +101,7 @@ impl Default for Counts {
             Outcome::Repeated,
             Outcome::Resolved,
             Outcome::Late,
+            Outcome::TooLong { bytes: 0 },
         ];
         Counts(Mutex::new(DeliveryStats {
             deliveries: deliveries.map(|delivery| (delivery, 0)).collect(),
@@ -136,5 +137,6 @@ const fn name(outcome: Outcome) -> &'static str {
         Outcome::Repeated => "repeated",
         Outcome::Resolved => "resolved",
         Outcome::Late => "late",
+        Outcome::TooLong { bytes: _ } => "too_long",
     }
 }

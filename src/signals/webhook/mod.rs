@@ -21,10 +21,11 @@ mod receive;
 mod store;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio::sync::Mutex;
 
 use self::config::WebhookConfig;
 use self::counts::Counts;
@@ -48,9 +49,12 @@ pub struct WebhookSource {
     name: String,
     config: WebhookConfig,
     store: OnceLock<Arc<dyn AlertStore>>,
-    /// One delivery of this process at a time.
-    writing: tokio::sync::Mutex<()>,
-    known: Mutex<Option<(Instant, Arc<Inbox>)>>,
+    /// One delivery of this process at a time, until its write has ended.
+    writing: Mutex<()>,
+    /// Held while something is read or written that is known from then on: who asks
+    /// at the same moment shares one read, and what was read before a write does
+    /// not take its place.
+    known: Mutex<Option<Known>>,
     counts: Counts,
 }
 
@@ -59,6 +63,21 @@ impl fmt::Debug for WebhookSource {
         f.debug_struct("WebhookSource")
             .field("name", &self.name)
             .finish_non_exhaustive()
+    }
+}
+
+/// What is stored, or why nobody can say, as of a moment.
+struct Known {
+    at: Instant,
+    said: Result<Arc<Inbox>, StoreError>,
+}
+
+impl Known {
+    fn now(said: Result<Arc<Inbox>, StoreError>) -> Self {
+        Known {
+            at: Instant::now(),
+            said,
+        }
     }
 }
 
@@ -80,7 +99,7 @@ impl WebhookSource {
             name,
             config,
             store: OnceLock::new(),
-            writing: tokio::sync::Mutex::new(()),
+            writing: Mutex::new(()),
             known: Mutex::new(None),
             counts: Counts::default(),
         }
@@ -126,29 +145,46 @@ impl WebhookSource {
         entry.ends_at.map_or(by_age, |end| end.min(by_age))
     }
 
+    /// A failure is known for as long as an answer: those who waited for a store
+    /// that does not answer must not each wait for it anew.
     async fn inbox(&self) -> Result<Arc<Inbox>, NotKept> {
-        if let Some(known) = self.known() {
-            return Ok(known);
-        }
         let store = self.store.get().ok_or(NotKept::NotReady)?;
-        let kept = store.load(&self.name).await.map_err(NotKept::Store)?;
-        let inbox = Arc::new(kept.inbox().map_err(NotKept::Store)?);
-        self.remember(inbox.clone());
-        Ok(inbox)
+        let mut known = self.known.lock().await;
+        if let Some(known) = &*known
+            && known.at.elapsed() < FRESH
+        {
+            return known.said.clone().map_err(NotKept::Store);
+        }
+        let kept = store.load(&self.name).await;
+        let said = kept.and_then(|kept| kept.inbox()).map(Arc::new);
+        *known = Some(Known::now(said.clone()));
+        said.map_err(NotKept::Store)
     }
 
-    fn known(&self) -> Option<Arc<Inbox>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, inbox) = known.as_ref()?;
-        (at.elapsed() < FRESH).then(|| inbox.clone())
+    /// Stores a delivery and counts its alerts. When this returns it survives a crash.
+    ///
+    /// It goes on to its end if the caller does not wait for it: a file may still
+    /// be written then, and the next delivery must be built on it. `turn` is given
+    /// back at the end as well.
+    async fn deliver(
+        self: &Arc<Self>,
+        delivery: Vec<Delivered>,
+        turn: impl Send + 'static,
+    ) -> Result<Vec<Outcome>, NotKept> {
+        let source = self.clone();
+        let storing = tokio::spawn(async move {
+            let _turn = turn;
+            let outcomes = source.take_in(&delivery).await?;
+            source.counts.alerts(&outcomes);
+            Ok(outcomes)
+        });
+        storing.await.unwrap_or_else(|error| {
+            let problem = format!("the write was not finished: {error}");
+            Err(NotKept::Store(StoreError::Failed(problem)))
+        })
     }
 
-    fn remember(&self, inbox: Arc<Inbox>) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), inbox));
-    }
-
-    /// Stores a delivery. When this returns it survives a crash.
-    async fn deliver(&self, delivery: &[Delivered]) -> Result<Vec<Outcome>, NotKept> {
+    async fn take_in(&self, delivery: &[Delivered]) -> Result<Vec<Outcome>, NotKept> {
         let store = self.store.get().ok_or(NotKept::NotReady)?;
         let _turn = self.writing.lock().await;
         let mut attempt = 0;
@@ -156,14 +192,8 @@ impl WebhookSource {
             let kept = store.load(&self.name).await.map_err(NotKept::Store)?;
             let mut inbox = kept.inbox().map_err(NotKept::Store)?;
             let outcomes = inbox.take(delivery, now())?;
-            match store
-                .save(&self.name, store::written(&inbox), kept.version)
-                .await
-            {
-                Ok(()) => {
-                    self.remember(Arc::new(inbox));
-                    return Ok(outcomes);
-                }
+            match self.save(&**store, inbox, kept.version).await {
+                Ok(()) => return Ok(outcomes),
                 Err(StoreError::Conflict) if attempt < ATTEMPTS => attempt += 1,
                 Err(error) => return Err(NotKept::Store(error)),
             }
@@ -173,6 +203,21 @@ impl WebhookSource {
                 std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), attempt) % 100;
             tokio::time::sleep(pause.mul_f64(0.5 + spread as f64 / 100.0)).await;
         }
+    }
+
+    async fn save(
+        &self,
+        store: &dyn AlertStore,
+        inbox: Inbox,
+        version: Option<String>,
+    ) -> Result<(), StoreError> {
+        let mut known = self.known.lock().await;
+        let saved = store
+            .save(&self.name, store::written(&inbox), version)
+            .await;
+        // What failed may have been stored all the same.
+        *known = saved.is_ok().then(|| Known::now(Ok(Arc::new(inbox))));
+        saved
     }
 }
 

@@ -16,7 +16,8 @@ use super::counts::Delivery;
 use super::guard::permits;
 use super::message::{self, Refusal};
 use super::{NotKept, WebhookSource};
-use crate::core::alert::InboxError;
+use crate::core::alert::{Delivered, InboxError, Outcome};
+use crate::core::signal::bounded;
 use crate::signals::Sources;
 
 /// How long a delivery may take until it is stored.
@@ -26,6 +27,8 @@ const AT_ONCE: usize = 8;
 /// Bytes that are read of what is too large, and thrown away: who is still writing
 /// when the connection closes does not see the answer, and would try again.
 const DRAINED: usize = 16 << 20;
+/// How much of the name of an alert is shown, in characters.
+const NAME_CHARS: usize = 60;
 
 /// The one page; none where no source takes deliveries.
 pub fn router(sources: Arc<Sources>) -> Router {
@@ -59,7 +62,7 @@ async fn receive(
     };
     let taken = tokio::time::timeout(LIMIT, take(source, &door.turns, &headers, body)).await;
     let (delivery, words) = match taken {
-        Ok(Ok(())) => (Delivery::Stored, String::new()),
+        Ok(Ok(words)) => (Delivery::Stored, words),
         Ok(Err(refusal)) => refusal,
         Err(_) => (
             Delivery::Incomplete,
@@ -67,7 +70,12 @@ async fn receive(
         ),
     };
     source.counts.delivery(delivery);
-    if delivery == Delivery::Stored {
+    if delivery == Delivery::Stored && !words.is_empty() {
+        tracing::warn!(
+            source = source.name(),
+            "a delivery is stored in part: {words}"
+        );
+    } else if delivery == Delivery::Stored {
         tracing::debug!(source = source.name(), "alerts were delivered");
     } else if delivery == Delivery::Unauthorized {
         // Anybody can cause it: it is counted, and must not fill the log.
@@ -99,12 +107,13 @@ fn answer(delivery: Delivery, words: String) -> Response {
     response
 }
 
+/// Stores the delivery; what of it is left out stands in the words.
 async fn take(
-    source: &WebhookSource,
-    turns: &Semaphore,
+    source: &Arc<WebhookSource>,
+    turns: &Arc<Semaphore>,
     headers: &HeaderMap,
     body: Body,
-) -> Result<(), Refusal> {
+) -> Result<String, Refusal> {
     let shown = headers.get(header::AUTHORIZATION).map(|v| v.as_bytes());
     match permits(&source.config.credentials, shown).await {
         Ok(true) => {}
@@ -121,14 +130,16 @@ async fn take(
             ));
         }
     }
-    let _turn = turns
-        .acquire()
+    let turn = turns
+        .clone()
+        .acquire_owned()
         .await
         .map_err(|_| (Delivery::NotStored, "no turn".to_owned()))?;
     let body = read(body, source.config.max_body).await?;
     let delivery = message::read(&body)?;
     drop(body);
-    let outcomes = source.deliver(&delivery).await.map_err(|error| {
+    let names: Vec<String> = delivery.iter().map(name).collect();
+    let outcomes = source.deliver(delivery, turn).await.map_err(|error| {
         let kind = match &error {
             NotKept::Inbox(InboxError::Full) => Delivery::Full,
             NotKept::Inbox(_) => Delivery::Malformed,
@@ -136,8 +147,28 @@ async fn take(
         };
         (kind, error.to_string())
     })?;
-    source.counts.alerts(&outcomes);
-    Ok(())
+    Ok(left_out(&names, &outcomes))
+}
+
+/// What an alert is called, bounded and escaped.
+fn name(alert: &Delivered) -> String {
+    let name = alert.labels.get("alertname").map_or("", String::as_str);
+    bounded(name, NAME_CHARS)
+}
+
+/// Empty when all of them are kept.
+fn left_out(names: &[String], outcomes: &[Outcome]) -> String {
+    let mut left_out = names.iter().zip(outcomes).filter_map(|(name, outcome)| {
+        let Outcome::TooLong { bytes } = *outcome else {
+            return None;
+        };
+        Some((name, InboxError::LabelsTooLong { bytes }))
+    });
+    let Some((name, why)) = left_out.next() else {
+        return String::new();
+    };
+    let (count, all) = (1 + left_out.count(), outcomes.len());
+    format!("{count} of {all} alerts are left out, the first of them is {name:?}: {why}")
 }
 
 async fn read(body: Body, limit: usize) -> Result<Vec<u8>, Refusal> {

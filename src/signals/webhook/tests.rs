@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -15,17 +18,21 @@ use crate::core::signal::SignalState;
 use crate::signals::Sources;
 use crate::signals::config::{SourceSpec, validate};
 
-/// Keeps by version, as the Kubernetes API does.
+mod held;
+
+/// Keeps by version and no more than a ConfigMap holds, as the Kubernetes API does.
 #[derive(Debug, Default)]
 struct Memory {
     kept: Mutex<BTreeMap<String, (u64, String)>>,
     broken: std::sync::atomic::AtomicBool,
-    conflicts: std::sync::atomic::AtomicU64,
+    conflicts: AtomicU64,
+    loads: AtomicU64,
 }
 
 impl AlertStore for Memory {
     fn load<'a>(&'a self, source: &'a str) -> BoxFuture<'a, Result<Kept, StoreError>> {
         async move {
+            self.loads.fetch_add(1, SeqCst);
             // Others get their turn between a look and a write.
             let kept = self.kept.lock().unwrap().get(source).cloned();
             tokio::task::yield_now().await;
@@ -44,9 +51,11 @@ impl AlertStore for Memory {
         version: Option<String>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         async move {
-            use std::sync::atomic::Ordering::SeqCst;
             if self.broken.load(SeqCst) {
                 return Err(StoreError::Failed("disk full".to_owned()));
+            }
+            if content.len() > 1 << 20 {
+                return Err(StoreError::Failed("too long".to_owned()));
             }
             let mut kept = self.kept.lock().unwrap();
             let is = kept.get(source).map(|(version, _)| *version);
@@ -69,7 +78,7 @@ struct Replica {
 }
 
 impl Replica {
-    async fn new(store: Option<&Arc<Memory>>) -> Self {
+    async fn new<S: AlertStore>(store: Option<&Arc<S>>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("token"), "open sesame\n").unwrap();
         let sources = Arc::new(sources(dir.path()));
@@ -286,8 +295,7 @@ async fn t82_what_is_refused_is_counted_and_changes_nothing() {
 /// T80: what is not stored is not answered with success, and can be delivered again.
 #[tokio::test]
 async fn t80_success_is_answered_only_once_it_is_stored() {
-    use std::sync::atomic::Ordering::SeqCst;
-    let early = Replica::new(None).await;
+    let early = Replica::new(None::<&Arc<Memory>>).await;
     let good = message("firing", "a", HOUR);
     assert_eq!(
         early.post(good.clone()).await.0,
@@ -341,5 +349,89 @@ async fn without_its_secret_nobody_may_deliver() {
     assert!(
         !said.contains("token"),
         "the path is nothing for a stranger: {said}"
+    );
+}
+
+/// However many ask at one moment, what is stored is read once, and so is what cannot be used.
+#[tokio::test]
+async fn who_asks_at_the_same_moment_shares_one_read() {
+    let unusable = || (1, "{}".to_owned());
+    for (kept, state) in [
+        (None, SignalState::NoData),
+        (Some(unusable()), SignalState::Error),
+    ] {
+        let store = Arc::new(Memory::default());
+        let stored = kept.map(|kept| ("pushed".to_owned(), kept));
+        store.kept.lock().unwrap().extend(stored);
+        let replica = Replica::new(Some(&store)).await;
+        for reading in join_all((0..50).map(|_| replica.read())).await {
+            assert_eq!(reading.state, state, "{}", reading.message);
+        }
+        // More than one only where this machine stands still for longer than an answer is known.
+        let loads = store.loads.load(SeqCst);
+        assert!(loads < 5, "{loads} reads");
+    }
+}
+
+/// What is kept is bounded as it is stored: it fits a ConfigMap whatever the labels are made of, and
+/// what does not is said to be too much, not tried for ever.
+#[tokio::test]
+async fn what_is_stored_fits_whatever_labels_are_made_of() {
+    let control: Value = json!({ "x": "\u{1}".repeat(7900) });
+    let short: BTreeMap<String, &str> = (0..2000).map(|n| (format!("{n:04}"), "")).collect();
+    for labels in [control, json!(short)] {
+        let store = Arc::new(Memory::default());
+        let replica = Replica::new(Some(&store)).await;
+        let fills = async |n: usize| {
+            let mut body: Value = serde_json::from_str(&message("firing", "a", HOUR)).unwrap();
+            body["alerts"][0]["labels"] = labels.clone();
+            body["alerts"][0]["labels"]["n"] = json!(n.to_string());
+            let (code, said) = replica.post(body.to_string()).await;
+            assert!([200, 507].contains(&code), "{n}: {code} {said}");
+            code == 200
+        };
+        let mut kept = 0;
+        while fills(kept).await {
+            kept += 1;
+        }
+        assert_eq!(replica.counted(Delivery::Full), 1);
+        assert!(kept > 10, "only {kept} fit");
+    }
+}
+
+/// An alert with labels that are too long is left out and counted; its neighbours are kept.
+#[tokio::test]
+async fn one_alert_that_is_too_long_takes_no_other_with_it() {
+    let store = Arc::new(Memory::default());
+    let replica = Replica::new(Some(&store)).await;
+    let mut body: Value = serde_json::from_str(&message("firing", "a", HOUR)).unwrap();
+    let mut long = body["alerts"][0].clone();
+    long["labels"]["trace"] = json!("x".repeat(9000));
+    long["labels"]["alertname"] = json!("chatty\u{202e}");
+    let good = body["alerts"][0].clone();
+    body["alerts"] = json!([long, good]);
+    let (code, said) = replica.post(body.to_string()).await;
+    assert_eq!(code, 200, "{said}");
+    assert!(
+        said.starts_with("1 of 2 alerts are left out, the first of them is \"chatty")
+            && said.contains("bytes of labels, at most 8192 are kept"),
+        "{said}"
+    );
+    assert!(!said.contains('\u{202e}'), "{said}");
+    let reading = replica.read().await;
+    assert_eq!(
+        (reading.state, reading.value),
+        (SignalState::Firing, Some(1.0))
+    );
+    let stats = replica.sources.deliveries();
+    assert_eq!(stats["pushed"].alerts["too_long"], 1);
+    assert_eq!(stats["pushed"].alerts["new"], 1);
+
+    body["alerts"] = json!([long]);
+    let (code, said) = replica.post(body.to_string()).await;
+    assert_eq!(
+        (code, replica.counted(Delivery::Malformed)),
+        (400, 1),
+        "nothing of it is kept: {said}"
     );
 }
