@@ -267,6 +267,8 @@ impl EtcdDefragPolicyStatus {
         keep_small(&mut clusters);
         let summary = Some(clusters[0].summary());
         let mut list = previous.conditions.clone();
+        // Of when it was about many clusters.
+        list.retain(|condition| condition.type_ != types::SERIES_MATCHED);
         let mut set = |type_: &str, status: ConditionStatus, reason: Reason, message: &str| {
             conditions::set(&mut list, type_, status, reason, message, now, generation);
         };

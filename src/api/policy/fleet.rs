@@ -49,6 +49,8 @@ pub struct FleetNow<'a> {
     pub unlisted: &'a [String],
     /// What was just found out, by cluster.
     pub states: HashMap<String, &'a ClusterState>,
+    /// Whether a label of the series says which of them each is about.
+    pub labelled: bool,
     /// Series about none of them, when somebody just looked.
     pub unmatched: Option<Option<&'a Unmatched>>,
     /// How long a cluster that left is remembered.
@@ -76,7 +78,9 @@ impl EtcdDefragPolicyStatus {
             return Ok(status);
         }
         let clusters = clusters(fleet, previous, now)?;
-        if let Some(unmatched) = fleet.unmatched {
+        if !fleet.labelled {
+            status.forget_series();
+        } else if let Some(unmatched) = fleet.unmatched {
             status.series(unmatched, now);
         }
         let present: Vec<&ClusterStatus> = clusters
@@ -119,6 +123,13 @@ impl EtcdDefragPolicyStatus {
         let generation = self.observed_generation;
         let list = &mut self.conditions;
         conditions::set(list, type_, status, reason, message, now, generation);
+    }
+
+    /// Nobody asks any more whose a series is, so what was found says nothing.
+    fn forget_series(&mut self) {
+        self.unmatched_series = None;
+        self.conditions
+            .retain(|condition| condition.type_ != types::SERIES_MATCHED);
     }
 
     fn series(&mut self, unmatched: Option<&Unmatched>, now: Timestamp) {

@@ -81,6 +81,7 @@ fn fleet<'a>(states: &'a [(&str, ClusterState)]) -> FleetNow<'a> {
             .iter()
             .map(|(name, state)| ((*name).to_owned(), state))
             .collect(),
+        labelled: true,
         unmatched: None,
         remember: SignedDuration::from_hours(1),
     }
@@ -249,6 +250,38 @@ fn unknown_series_are_listed_until_there_are_none() {
         reason(&status, types::SERIES_MATCHED).unwrap().0,
         "SeriesMatched"
     );
+}
+
+/// Otherwise they would be listed for ever.
+#[test]
+fn unknown_series_are_forgotten_when_nobody_asks_whose_they_are() {
+    let states = [("a", quiet())];
+    let unmatched = Unmatched {
+        series: 1,
+        unlabelled: 0,
+        values: 1,
+        listed: vec!["x".to_owned()],
+    };
+    let asking = FleetNow {
+        unmatched: Some(Some(&unmatched)),
+        ..fleet(&states)
+    };
+    let none = EtcdDefragPolicyStatus::default();
+    let before = EtcdDefragPolicyStatus::of_fleet(&asking, &none, at(0)).unwrap();
+    assert!(before.unmatched_series.is_some());
+    let by_probe = FleetNow {
+        labelled: false,
+        unmatched: Some(None),
+        ..fleet(&states)
+    };
+    let of_one = EtcdDefragPolicyStatus::from_state("a", &quiet(), Some(2), &before, at(1));
+    for status in [
+        EtcdDefragPolicyStatus::of_fleet(&by_probe, &before, at(1)).unwrap(),
+        of_one,
+    ] {
+        assert_eq!(status.unmatched_series, None);
+        assert_eq!(reason(&status, types::SERIES_MATCHED), None);
+    }
 }
 
 /// T103: within what an API server passes on to etcd, whatever fires.
