@@ -165,6 +165,7 @@ mod tests {
         drop((slow, fast, other, second));
         assert!(paces.is_empty());
     }
+
     #[test]
     fn t101_blockers_keep_step_as_long_as_they_are_asked() {
         let seconds = SignedDuration::from_secs;
