@@ -400,6 +400,20 @@ impl<'a> View<'a> {
                 reason.sentence().to_owned(),
             ));
         }
+        let blocked = of(&|cluster| cluster.blocked.is_some());
+        if !blocked.is_empty() {
+            let too_long = |c: &ClusterStatus| c.blocked.as_ref().is_some_and(|b| b.too_long);
+            let late = of(&too_long);
+            let (reason, names) = if late.is_empty() {
+                (Reason::Blocked, &blocked)
+            } else {
+                (Reason::BlockedTooLong, &late)
+            };
+            set.push((types::BLOCKED, true.into(), reason, on(names)));
+        } else if conditions::get(&status.conditions, types::BLOCKED).is_some() {
+            let message = "no blocker holds a run back".to_owned();
+            set.push((types::BLOCKED, false.into(), Reason::Accepted, message));
+        }
         if self
             .present
             .iter()

@@ -1,7 +1,9 @@
 //! What stands in the status of a policy of many clusters, and how much room it takes.
 
 use super::*;
-use crate::core::decide::{LastRun, Origin, RunStart, SignalRecord, TIMELINE_TOTAL, note_decision};
+use crate::core::decide::{
+    Blocked, BlockedBy, LastRun, Origin, RunStart, SignalRecord, TIMELINE_TOTAL, note_decision,
+};
 use crate::core::run::Note;
 
 fn at(second: i64) -> Timestamp {
@@ -126,6 +128,41 @@ fn the_summary_counts_and_the_conditions_name() {
         reason(&status, types::FIRING),
         Some(("NoData", "nobody knows of c"))
     );
+}
+
+#[test]
+fn t84_blocked_is_said_of_the_fleet_with_the_clusters() {
+    let held = |too_long: bool| ClusterState {
+        blocked: Some(Blocked {
+            since: at(0),
+            by: vec![BlockedBy {
+                name: "upgrade".to_owned(),
+                reason: Reason::SignalFiring,
+            }],
+            message: "blocker \"upgrade\" fires".to_owned(),
+            too_long,
+        }),
+        ..busy(1)
+    };
+    let none = EtcdDefragPolicyStatus::default();
+    let of = |states: &[(&str, ClusterState)], before: &EtcdDefragPolicyStatus| {
+        EtcdDefragPolicyStatus::of_fleet(&fleet(states), before, at(0)).unwrap()
+    };
+    let said = |status: &EtcdDefragPolicyStatus| {
+        let condition = conditions::get(&status.conditions, types::BLOCKED).unwrap();
+        format!(
+            "{:?} {} {}",
+            condition.status, condition.reason, condition.message
+        )
+    };
+    let quiet = of(&[("a", quiet()), ("b", busy(1))], &none);
+    assert!(conditions::get(&quiet.conditions, types::BLOCKED).is_none());
+    let blocked = of(&[("a", held(false)), ("b", held(false))], &quiet);
+    assert_eq!(said(&blocked), "True Blocked on a, b");
+    let late = of(&[("a", held(false)), ("b", held(true))], &blocked);
+    assert_eq!(said(&late), "True BlockedTooLong on b");
+    let over = of(&[("a", busy(1)), ("b", busy(1))], &late);
+    assert_eq!(said(&over), "False Accepted no blocker holds a run back");
 }
 
 #[test]
