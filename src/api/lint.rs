@@ -197,9 +197,12 @@ impl Look<'_> {
             Object::Target(_) | Object::Policy(_) | Object::Run(_) => false,
         });
         if !selected && fleet.selector.kinds.contains(&ClusterKind::EtcdTarget) {
+            let place = match namespace {
+                "" => String::new(),
+                named => format!(" of the namespace {named}"),
+            };
             let message = format!(
-                "no EtcdTarget of the namespace {namespace} among these files has such labels; check them, or give \
-                 the targets' files too"
+                "no EtcdTarget{place} among these files has such labels; check them, or give the targets' files too"
             );
             self.warn(PATH, message);
         }
