@@ -262,7 +262,8 @@ pub(super) async fn report<H: Host>(
 ) -> Result<(), HostError> {
     announce(shared, view, state);
     let mut state = state.clone();
-    note_decision(&mut state, now());
+    let before = view.state.decision.as_ref().map(|note| note.reason);
+    note_decision(&mut state, before, now());
     let state = &state;
     let evaluated = Evaluated {
         state,

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::blocked::{BlockedStatus, SpellStatus};
+use super::blocked::{BlockedStatus, SpellStatus, keep_small};
 use super::status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
     RunStartStatus, SignalStatus, SummaryStatus,
@@ -13,9 +13,7 @@ use crate::api::defrag::NoteStatus;
 use crate::api::defrag::convert::reason;
 use crate::api::scalar::{Number, Time};
 use crate::api::validate::{self, FieldError};
-use crate::core::decide::{
-    ClusterState, DEGRADED_AFTER, LastRun, RunStart, SignalRecord, TIMELINE_TOTAL,
-};
+use crate::core::decide::{ClusterState, DEGRADED_AFTER, LastRun, RunStart, SignalRecord};
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::signal::SignalState;
@@ -211,16 +209,6 @@ impl LastRunStatus {
             own: self.own,
             touched: self.touched,
         }
-    }
-}
-
-/// The time lines of all clusters together are bounded: the more clusters, the
-/// shorter each.
-pub(super) fn keep_small(clusters: &mut [ClusterStatus]) {
-    let share = TIMELINE_TOTAL / clusters.len().max(1);
-    for cluster in clusters {
-        let excess = cluster.timeline.len().saturating_sub(share);
-        cluster.timeline.drain(..excess);
     }
 }
 
