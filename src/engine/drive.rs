@@ -168,8 +168,11 @@ impl Told {
     fn trouble(&mut self, error: &HostError) {
         let reason = error.reason;
         match reason {
-            Reason::Queued | Reason::NotLeading if self.0 == Some(reason) => {}
-            Reason::Queued | Reason::NotLeading => tracing::info!(reason = %reason, "{error}"),
+            Reason::Queued | Reason::NotLeading | Reason::RunsUnreadable => {
+                if self.0 != Some(reason) {
+                    tracing::info!(reason = %reason, "{error}");
+                }
+            }
             _ => {
                 tracing::error!(reason = %reason, %error, "unable to store the run, nothing is done");
             }

@@ -50,26 +50,29 @@ impl<'a, H: Host> HostRecorder<'a, H> {
         {
             return Ok(());
         }
-        match self.claims.take(cluster, self.run, &self.host.runs()?) {
-            Ok(claim) => {
-                self.claim = Some(claim);
-                Ok(())
-            }
-            Err(other) => {
-                let message =
-                    format!("the run {other} has the cluster {cluster}, by another target's name");
-                let gate = Some(Note::new(Reason::Queued, message.clone()));
-                let waiting = RunRecord {
-                    gate,
-                    ..self.run.record.clone()
-                };
-                self.store(&waiting).await?;
-                Err(HostError {
-                    reason: Reason::Queued,
-                    message,
-                })
-            }
-        }
+        let waits = match self.host.runs_of(cluster) {
+            Ok(runs) => match self.claims.take(cluster, self.run, &runs) {
+                Ok(claim) => {
+                    self.claim = Some(claim);
+                    return Ok(());
+                }
+                Err(other) => Note::new(
+                    Reason::Queued,
+                    format!("the run {other} has the cluster {cluster}, by another target's name"),
+                ),
+            },
+            // One that may be in the middle of its sweep.
+            Err(error) => Note::new(error.reason, error.message),
+        };
+        let waiting = RunRecord {
+            gate: Some(waits.clone()),
+            ..self.run.record.clone()
+        };
+        self.store(&waiting).await?;
+        Err(HostError {
+            reason: waits.reason,
+            message: waits.message,
+        })
     }
 
     async fn store(&mut self, record: &RunRecord) -> Result<(), HostError> {
