@@ -7,7 +7,7 @@ use defragd_harness::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{WAIT, alert, fragmented, one_is_complete, source};
+use crate::support::{WAIT, alert, fragmented, source};
 
 const TEAM: &str = "team";
 const LABELS: &str = "{namespace=\"team\",name=\"p\",cluster=\"demo\",cluster_kind=\"EtcdTarget\"}";
@@ -128,7 +128,7 @@ async fn t84_an_alert_holds_the_run_back_until_somebody_silences_it() -> Result<
     assert_eq!(told[0]["type"], "Warning");
 
     am.silence("alertname=Upgrade", "ops", "go on").await?;
-    until(&api, &leader, "the run", one_is_complete).await?;
+    until(&api, &leader, "the run", Status::one_is_complete).await?;
     let status = until(&api, &leader, "nothing to hold it back", |s| {
         condition(s) == ("False", "Accepted")
     })

@@ -237,7 +237,7 @@ async fn a_blocker_wants_a_no_of_the_whole_set() -> Result<(), Error> {
     );
     assert_eq!(after_polls(&defragd, 3.0).await?.runs().len(), 0);
     second.start_again().await?;
-    until(&defragd, "the run", one_is_complete).await?;
+    until(&defragd, "the run", Status::one_is_complete).await?;
     Ok(())
 }
 

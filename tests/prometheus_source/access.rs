@@ -192,8 +192,7 @@ async fn oauth2_a_rotated_secret_is_used_for_the_next_token() {
 /// Wrong secrets are counted, and lock a client out.
 #[tokio::test]
 async fn oauth2_a_token_server_that_refuses_is_left_alone_whatever_is_asked() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "wrong-secret");
+    let (_folder, secret) = secret_file("wrong-secret");
     let server = answering(ok(&["7"])).await;
     let busy = ResponseTemplate::new(503).insert_header("Retry-After", "3600");
     for (answer, wanted) in [
@@ -223,8 +222,7 @@ async fn oauth2_a_token_server_that_refuses_is_left_alone_whatever_is_asked() {
 
 #[tokio::test]
 async fn oauth2_a_pause_that_the_token_server_asks_for_is_kept_whatever_the_secret() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "old");
+    let (_folder, secret) = secret_file("old");
     let busy = ResponseTemplate::new(429).insert_header("Retry-After", "3600");
     let tokens = token_server(busy).await;
     let server = answering(ok(&["7"])).await;
@@ -239,8 +237,7 @@ async fn oauth2_a_pause_that_the_token_server_asks_for_is_kept_whatever_the_secr
 
 #[tokio::test]
 async fn oauth2_a_source_that_refuses_good_tokens_gets_one_new_one() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "s");
+    let (_folder, secret) = secret_file("s");
     let tokens = token_server(Counting(AtomicUsize::new(0), 3600)).await;
     let server = answering(ResponseTemplate::new(401)).await;
     let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
@@ -254,8 +251,7 @@ async fn oauth2_a_source_that_refuses_good_tokens_gets_one_new_one() {
 /// One who gives up waiting leaves no room for another request.
 #[tokio::test]
 async fn oauth2_a_token_server_that_hangs_has_one_request_at_a_time() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = secret_file(&folder, "s");
+    let (_folder, secret) = secret_file("s");
     let slow = ResponseTemplate::new(200).set_delay(std::time::Duration::from_secs(60));
     let tokens = token_server(slow).await;
     let server = answering(ok(&["7"])).await;

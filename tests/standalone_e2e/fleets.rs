@@ -260,7 +260,7 @@ async fn t84_a_probe_holds_back_the_run_on_its_own_cluster_alone() -> Result<(),
             "defragd_policy_blockers_since_timestamp_seconds{{namespace=\"default\",name=\"fleet\",\
              cluster=\"{cluster}\",cluster_kind=\"EtcdTarget\"}}"
         );
-        metric(&page, &name)
+        number(&page, &name)
     };
     assert!(since("a").is_some() && since("b").is_none(), "{page}");
 

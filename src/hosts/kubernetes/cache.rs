@@ -14,8 +14,9 @@ use std::time::Instant;
 use kube::api::DynamicObject;
 
 use super::objects::{
-    Kind, Policies, Runs, Targets, Version, cluster_of, generation_of, has_finalizer, is_deleting,
-    key_of, policy_view, run_view, selects, status, target, uid_of, valid_policy, version_of,
+    Kind, Lost, Policies, Runs, Targets, Version, cluster_of, generation_of, has_finalizer,
+    is_deleting, key_of, policy_view, run_view, selects, status, target, uid_of, valid_policy,
+    version_of,
 };
 use crate::core::decide::Policy;
 use crate::core::key::{ClusterKey, ObjectKey};
@@ -84,8 +85,7 @@ pub(super) enum Change {
     PolicyGone(ObjectKey),
     Run(Arc<RunView>),
     RunGone(ObjectKey),
-    /// Its record cannot be read, for this reason; it is about this cluster.
-    RunUnreadable(ObjectKey, ClusterKey, String),
+    RunUnreadable(ObjectKey, Lost),
     /// The cluster that a target describes is to be worked out again. It has other
     /// labels: also the clusters that policies select.
     Target {
@@ -165,10 +165,10 @@ impl Cached for Runs {
     ) -> ((), Change) {
         match run_view(object, status) {
             Ok(view) => ((), Change::Run(Arc::new(view))),
-            Err((cluster, problem)) => {
+            Err(lost) => {
                 let key = key_of(object);
-                tracing::error!(run = %key, "unable to read the run's record: {problem}");
-                ((), Change::RunUnreadable(key, cluster, problem))
+                tracing::error!(run = %key, "unable to read the run's record: {}", lost.problem);
+                ((), Change::RunUnreadable(key, lost))
             }
         }
     }
