@@ -98,7 +98,9 @@ async fn a_burst_becomes_runs_at_the_limit_the_longest_firing_first() {
     let mut order: Vec<_> = heard.made_for.clone();
     assert!(order.iter().all(|(since, _)| since.is_some()));
     order.sort();
-    // Those who were let go store their runs side by side.
+    // Those who were let go store their runs side by side, and on a busy machine some of them
+    // two seconds late.
+    let late = 2 * PER_MINUTE as usize / 60;
     let displaced = |(place, made): (usize, &(Option<Timestamp>, _))| {
         order.binary_search(made).unwrap().abs_diff(place)
     };
@@ -109,7 +111,7 @@ async fn a_burst_becomes_runs_at_the_limit_the_longest_firing_first() {
         .map(displaced)
         .max()
         .unwrap();
-    assert!(worst <= 64, "somebody went {worst} places out of turn");
+    assert!(worst <= late, "somebody went {worst} places out of turn");
 
     let mut at: Vec<Timestamp> = host.views.runs().iter().map(|run| run.created_at).collect();
     at.sort_unstable();

@@ -64,7 +64,7 @@ mod tests {
             r#"p"ss <w\rd>"#,
             r#"{"error": "p\"ss <w\\rd>"}"#,
             r#"{"error": "p\"ss \u003cw\\rd\u003e"}"#,
-            "password=p%22ss+%3Cw%5Crd%3E",
+            "token=p%22ss+%3Cw%5Crd%3E",
         ] {
             let left = hidden.out_of(text.as_bytes());
             let left = String::from_utf8(left).unwrap();
