@@ -105,6 +105,7 @@ pub(super) trait Cached: Kind {
 
     /// Reads the object. `known` is what the entry was before.
     fn read(
+        key: &ObjectKey,
         object: &DynamicObject,
         status: &Result<Self::Status, String>,
         known: Option<&Self::Extra>,
@@ -121,11 +122,12 @@ impl Cached for Policies {
     }
 
     fn read(
+        key: &ObjectKey,
         object: &DynamicObject,
         status: &Result<Self::Status, String>,
         known: Option<&PolicyExtra>,
     ) -> (PolicyExtra, Change) {
-        let cluster = (!selects(object)).then(|| cluster_of(object));
+        let cluster = (!selects(object)).then(|| cluster_of(key, object));
         let cluster_since = match known {
             Some(known) if known.cluster == cluster => known.cluster_since,
             _ => generation_of(object),
@@ -137,12 +139,12 @@ impl Cached for Policies {
         };
         let change = if is_deleting(object) {
             // It stays until its runs are gone, and asks nothing meanwhile.
-            Change::PolicyGone(key_of(object))
+            Change::PolicyGone(key.clone())
         } else if let Some(cluster) = &extra.cluster {
-            let view = policy_view(object, status, cluster, &extra.spec);
+            let view = policy_view(key, object, status, cluster, &extra.spec);
             Change::Policy(Arc::new(view))
         } else {
-            Change::Fleet(key_of(object))
+            Change::Fleet(key.clone())
         };
         (extra, change)
     }
@@ -160,14 +162,15 @@ impl Cached for Runs {
     }
 
     fn read(
+        key: &ObjectKey,
         object: &DynamicObject,
         status: &Result<Self::Status, String>,
         _known: Option<&()>,
     ) -> ((), Change) {
-        match run_view(object, status) {
+        match run_view(key, object, status) {
             Ok(view) => ((), Change::Run(Arc::new(view))),
             Err((cluster, problem)) => {
-                let key = key_of(object);
+                let key = key.clone();
                 tracing::error!(run = %key, "unable to read the run's record: {problem}");
                 ((), Change::RunUnreadable(key, cluster, problem))
             }
@@ -187,6 +190,7 @@ impl Cached for Targets {
     }
 
     fn read(
+        key: &ObjectKey,
         object: &DynamicObject,
         _status: &Result<Self::Status, String>,
         known: Option<&TargetExtra>,
@@ -196,7 +200,7 @@ impl Cached for Targets {
             labels: object.metadata.labels.clone().unwrap_or_default(),
         };
         let change = Change::Target {
-            key: key_of(object),
+            key: key.clone(),
             relabelled: known.is_some_and(|known| known.labels != extra.labels),
         };
         (extra, change)
@@ -238,7 +242,7 @@ impl Cache {
         let (uid, version) = (uid_of(object), version_of(object));
         let known = K::entries(self).get(&key).filter(|known| known.uid == uid);
         let status = status::<K>(object);
-        let (extra, change) = K::read(object, &status, known.map(|known| &known.extra));
+        let (extra, change) = K::read(&key, object, &status, known.map(|known| &known.extra));
         let status = status.and_then(|status| Kept::new(&status));
         let foreign = known.is_some_and(|known| {
             let ours = status == known.status

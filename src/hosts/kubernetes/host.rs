@@ -265,7 +265,7 @@ impl Host for KubernetesHost {
         } = run;
         let key = ObjectKey {
             namespace: policy.key.namespace.clone(),
-            name,
+            name: name.into(),
         };
         let _turn = self.store.turn::<Runs>(&key).await;
         if self.views.run(&key).is_some() {
@@ -462,8 +462,8 @@ impl Host for KubernetesHost {
         let about = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
             kind: Some(kind.clone().into_owned()),
-            namespace: Some(key.namespace.clone()),
-            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.to_string()),
+            name: Some(key.name.to_string()),
             uid,
             ..ObjectReference::default()
         };
@@ -502,8 +502,8 @@ fn new_run(
         run: spec.run_template.unwrap_or_default(),
     };
     let metadata = ObjectMeta {
-        name: Some(key.name.clone()),
-        namespace: Some(key.namespace.clone()),
+        name: Some(key.name.to_string()),
+        namespace: Some(key.namespace.to_string()),
         labels: Some(BTreeMap::from([
             (POLICY_LABEL.to_owned(), label(&policy.key.name)),
             (
@@ -518,7 +518,7 @@ fn new_run(
         owner_references: Some(vec![OwnerReference {
             api_version: API_VERSION.to_owned(),
             kind: EtcdDefragPolicy::kind(&()).into_owned(),
-            name: policy.key.name.clone(),
+            name: policy.key.name.to_string(),
             uid: policy.uid.clone(),
             controller: Some(true),
             block_owner_deletion: Some(true),

@@ -258,9 +258,9 @@ impl Store {
         let (stored, version) = (status::<K>(&fresh), version_of(&fresh));
         let mut cache = self.cache();
         let asked = stored.as_ref().ok().map(kept).transpose()?;
-        let asked = K::entries(&mut cache).get(key).is_some_and(|entry| {
-            asked.is_some_and(|stored| entry.unsettled.contains(&stored))
-        });
+        let asked = K::entries(&mut cache)
+            .get(key)
+            .is_some_and(|entry| asked.is_some_and(|stored| entry.unsettled.contains(&stored)));
         let change = cache.take_fresh::<K>(&fresh);
         changed(&cache, change);
         if stored.as_ref() == Ok(wanted) {
@@ -404,8 +404,8 @@ fn identified<K: Cached>(key: &ObjectKey, uid: &str) -> Value {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
+            "name": key.name.as_str(),
+            "namespace": key.namespace.as_str(),
             "uid": uid,
         },
     })
