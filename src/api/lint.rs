@@ -1,23 +1,29 @@
 //! The verdict of `defragd lint`: what the hosts refuse, and what they accept
 //! although it is probably not what its author meant.
 
+mod sources;
+
+pub use self::sources::{KnownSource, SourceKind};
+
 use std::fmt;
 
 use jiff::SignedDuration;
 use url::Url;
 
+use self::sources::{ALERTS, QUERIES};
 use super::defrag::{LeaderModeSpec, RuleSpec, RunTemplate};
 use super::document::{Located, Object, Parsed};
-use super::policy::EtcdDefragPolicy;
+use super::policy::{BlockerSpec, EtcdDefragPolicy, ProbeSpec};
 use super::target::EtcdTarget;
 use super::validate::{self, Place, quoted};
 use crate::core::alert::AlertSignal;
 use crate::core::decide::{OnSilence, Policy};
 use crate::core::duration;
 use crate::core::key::ClusterKind;
+use crate::core::promql;
 use crate::core::rule::Rule;
 use crate::core::run::RunSpec;
-use crate::core::signal::{PrometheusSignal, Signal};
+use crate::core::signal::{MetricSignal, PrometheusSignal, Signal};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,10 +73,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at all objects together. `sources` are the names in the administrator's
+/// Looks at all objects together. `sources` are those of the administrator's
 /// file; without them, names of sources are not checked. `place` is where the
 /// objects are going to be used. Findings come file by file, and by line.
-pub fn lint(parsed: &Parsed, sources: Option<&[String]>, place: Place) -> Vec<Finding> {
+pub fn lint(parsed: &Parsed, sources: Option<&[KnownSource]>, place: Place) -> Vec<Finding> {
     let mut findings: Vec<Finding> = parsed
         .errors
         .iter()
@@ -191,9 +197,12 @@ impl Look<'_> {
             Object::Target(_) | Object::Policy(_) | Object::Run(_) => false,
         });
         if !selected && fleet.selector.kinds.contains(&ClusterKind::EtcdTarget) {
+            let place = match namespace {
+                "" => String::new(),
+                named => format!(" of the namespace {named}"),
+            };
             let message = format!(
-                "no EtcdTarget of the namespace {namespace} among these files has such labels; check them, or give \
-                 the targets' files too"
+                "no EtcdTarget{place} among these files has such labels; check them, or give the targets' files too"
             );
             self.warn(PATH, message);
         }
@@ -225,38 +234,32 @@ impl Look<'_> {
         }
     }
 
-    fn policy(&mut self, object: &EtcdDefragPolicy, policy: &Policy, sources: Option<&[String]>) {
+    fn policy(
+        &mut self,
+        object: &EtcdDefragPolicy,
+        policy: &Policy,
+        sources: Option<&[KnownSource]>,
+    ) {
         match &policy.signal {
             Signal::Prometheus(signal) => {
                 self.prometheus("spec.signal", signal, policy, sources);
             }
             Signal::Alert(signal) => self.alert("spec.signal", signal, sources),
-            Signal::Metric(_) => {}
-            Signal::Probe(rule) => {
-                let path = "spec.signal.probe.rule";
-                self.rule(
-                    path,
-                    object
-                        .spec
-                        .signal
-                        .probe
-                        .as_ref()
-                        .and_then(|p| p.rule.as_ref()),
-                );
-                if *rule == Rule::All {
-                    self.warn(
-                        path,
-                        "all always fires: a run starts after every cooldown, whether or not there is anything to \
-                         give back; give freeSpaceAbove",
-                    );
-                }
-            }
+            Signal::Metric(signal) => self.metric("spec.signal", signal),
+            Signal::Probe(rule) => self.probe(
+                "spec.signal",
+                object.spec.signal.probe.as_ref(),
+                rule,
+                "a run starts after every cooldown, whether or not there is anything to give back",
+            ),
         }
-        self.blockers(policy, sources);
-        if let Some(fallback) = &object.spec.fallback {
-            self.rule(
-                "spec.fallback.probe.rule",
-                fallback.probe.as_ref().and_then(|p| p.rule.as_ref()),
+        self.blockers(&object.spec.blockers, policy, sources);
+        if let (Some(spec), Some(fallback)) = (&object.spec.fallback, &policy.fallback) {
+            self.probe(
+                "spec.fallback",
+                spec.probe.as_ref(),
+                &fallback.rule,
+                "while the source is silent, a run starts after every cooldown",
             );
         }
         if !policy.hold_for.is_zero() && policy.hold_for < policy.interval {
@@ -302,8 +305,13 @@ impl Look<'_> {
         }
     }
 
-    fn blockers(&mut self, policy: &Policy, sources: Option<&[String]>) {
-        for (i, blocker) in policy.blockers.iter().enumerate() {
+    fn blockers(
+        &mut self,
+        specs: &[BlockerSpec],
+        policy: &Policy,
+        sources: Option<&[KnownSource]>,
+    ) {
+        for (i, (blocker, spec)) in policy.blockers.iter().zip(specs).enumerate() {
             let path = format!("spec.blockers[{i}].signal");
             if blocker.signal == policy.signal {
                 self.warn(
@@ -314,13 +322,24 @@ impl Look<'_> {
             }
             match &blocker.signal {
                 Signal::Prometheus(signal) => {
-                    self.source(&format!("{path}.prometheus"), &signal.source, sources);
+                    let path = format!("{path}.prometheus");
+                    self.source(&path, &signal.source, QUERIES, sources);
                     self.query(&path, signal);
                 }
                 Signal::Alert(signal) => {
-                    self.source(&format!("{path}.alert"), &signal.source, sources);
+                    let path = format!("{path}.alert");
+                    self.source(&path, &signal.source, ALERTS, sources);
+                    self.alertname(&path, signal, "hold runs back");
                 }
-                Signal::Metric(_) | Signal::Probe(_) => {}
+                Signal::Metric(signal) => self.metric(&path, signal),
+                Signal::Probe(rule) => {
+                    self.probe(
+                        &path,
+                        spec.signal.probe.as_ref(),
+                        rule,
+                        "no run ever starts",
+                    );
+                }
             }
         }
         if let Some(max) = policy.max_blocked_for.filter(|max| *max < policy.interval) {
@@ -338,50 +357,69 @@ impl Look<'_> {
         path: &str,
         signal: &PrometheusSignal,
         policy: &Policy,
-        sources: Option<&[String]>,
+        sources: Option<&[KnownSource]>,
     ) {
-        self.source(&format!("{path}.prometheus"), &signal.source, sources);
-        self.query(path, signal);
+        let path = format!("{path}.prometheus");
+        self.source(&path, &signal.source, QUERIES, sources);
+        self.query(&path, signal);
+        // What fires when there is little to give back is right for a blocker.
+        if let Some(hint) = signal.query.direction_hint(signal.threshold.as_ref()) {
+            self.warn(format!("{path}.query"), hint.message);
+        }
         self.look_back(signal, policy);
     }
 
-    /// The administrator's file has it.
-    fn source(&mut self, path: &str, source: &String, sources: Option<&[String]>) {
-        if let Some(sources) = sources
-            && !sources.contains(source)
-        {
-            let known = if sources.is_empty() {
-                "add it to sources in the configuration, which has none".to_owned()
-            } else {
-                format!(
-                    "use one of {}, or add it to the configuration",
-                    sources.join(", ")
-                )
-            };
-            let message = format!("{} is not a configured source; {known}", quoted(source));
+    /// The administrator's file has it, and it is of such a kind.
+    fn source(
+        &mut self,
+        path: &str,
+        source: &str,
+        wanted: &[SourceKind],
+        sources: Option<&[KnownSource]>,
+    ) {
+        let problem = sources.and_then(|known| sources::problem(source, wanted, known));
+        if let Some(message) = problem {
             self.say(Severity::Error, format!("{path}.source"), message);
         }
     }
 
-    fn alert(&mut self, path: &str, signal: &AlertSignal, sources: Option<&[String]>) {
+    fn alert(&mut self, path: &str, signal: &AlertSignal, sources: Option<&[KnownSource]>) {
         let path = format!("{path}.alert");
-        self.source(&path, &signal.source, sources);
-        if !signal
-            .matchers
-            .iter()
-            .any(|matcher| matcher.name() == "alertname")
-        {
-            self.warn(
-                format!("{path}.matchers"),
-                "none is about alertname, so alerts about something else may start runs; add one such as \
-                 alertname=\"etcdFragmented\"",
-            );
-        }
+        self.source(&path, &signal.source, ALERTS, sources);
+        self.alertname(&path, signal, "start runs");
         if signal.silenced {
             self.warn(
                 format!("{path}.include"),
                 "Silenced lets runs start although somebody silenced the alert; a blackout or pausedUntil stops them then",
             );
+        }
+    }
+
+    /// Alerts about something else may do what this one is to do.
+    fn alertname(&mut self, path: &str, signal: &AlertSignal, does: &str) {
+        let mut matchers = signal.matchers.iter();
+        if !matchers.any(|matcher| matcher.name() == "alertname") {
+            let message = format!(
+                "none is about alertname, so alerts about something else may {does}; add one such as \
+                 alertname=\"etcdFragmented\""
+            );
+            self.warn(format!("{path}.matchers"), message);
+        }
+    }
+
+    fn metric(&mut self, path: &str, signal: &MetricSignal) {
+        if let Some(hint) = promql::name_hint(signal.metric.name(), &signal.threshold) {
+            self.warn(format!("{path}.metric"), hint.message);
+        }
+    }
+
+    /// `outcome` is what follows when it always fires.
+    fn probe(&mut self, path: &str, spec: Option<&ProbeSpec>, rule: &Rule, outcome: &str) {
+        let path = format!("{path}.probe.rule");
+        self.rule(&path, spec.and_then(|probe| probe.rule.as_ref()));
+        if *rule == Rule::All {
+            let message = format!("all always fires: {outcome}; give freeSpaceAbove");
+            self.warn(path, message);
         }
     }
 
@@ -391,10 +429,7 @@ impl Look<'_> {
             None => signal.query.alert_hint(),
         };
         if let Some(hint) = hint {
-            self.warn(format!("{path}.prometheus.query"), hint.message);
-        }
-        if let Some(hint) = signal.query.direction_hint(signal.threshold.as_ref()) {
-            self.warn(format!("{path}.prometheus.query"), hint.message);
+            self.warn(format!("{path}.query"), hint.message);
         }
     }
 

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::{CliError, Exit, output};
 use crate::api::document::{self, MAX_FILE, Parsed};
-use crate::api::lint::{Finding, Severity, lint};
+use crate::api::lint::{self, Finding, KnownSource, Severity};
 use crate::api::validate::Place;
 use crate::hosts::config::Config;
 use crate::signals::Source;
-use crate::signals::config::SourceConfig;
+use crate::signals::config::{SourceConfig, SourceKind};
 
 /// How findings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -53,7 +53,7 @@ pub(super) struct Args {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// The administrator's file; with it, names of sources are checked too
+    /// The administrator's file; with it, names and kinds of sources are checked too
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -67,12 +67,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let mut sources: Option<Vec<String>> = None;
+    let mut sources: Option<Vec<KnownSource>> = None;
     let mut findings = Vec::new();
     if let Some(path) = &args.config {
         let config = Config::load(path).map_err(|e| CliError::Usage(e.to_string()))?;
-        let names = config.sources.iter().map(|source| source.name.clone());
-        sources = Some(names.collect());
+        sources = Some(config.sources.iter().map(known).collect());
         findings.extend(files_of_sources(path, config.sources));
     }
     let place = args.host.map_or(Place::Anywhere, Place::from);
@@ -81,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     for file in &files {
         parsed.merge(document::parse(file, &read(file)?));
     }
-    findings.extend(lint(&parsed, sources.as_deref(), place));
+    findings.extend(lint::lint(&parsed, sources.as_deref(), place));
     match args.output {
         Format::Text => {
             let lines: String = findings
@@ -107,6 +106,17 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     } else {
         Exit::Failed
     })
+}
+
+fn known(source: &SourceConfig) -> KnownSource {
+    KnownSource {
+        name: source.name.clone(),
+        kind: match source.kind {
+            SourceKind::Prometheus(_) => lint::SourceKind::Prometheus,
+            SourceKind::Alertmanager(_) => lint::SourceKind::Alertmanager,
+            SourceKind::Webhook(_) => lint::SourceKind::Webhook,
+        },
+    }
 }
 
 /// What `standalone` would refuse at its start about the files that the sources

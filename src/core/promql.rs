@@ -15,8 +15,8 @@ use promql_parser::parser::value::ValueType;
 
 use super::signal::Threshold;
 use shape::Shape;
-pub use unit::UnitHint;
 use unit::{Unit, UsedPart};
+pub use unit::{UnitHint, name_hint};
 
 /// The longest accepted query in bytes. Longer ones belong into a recording
 /// rule, and some proxies cut a request line off at 8 KiB.
@@ -183,7 +183,7 @@ impl PromQuery {
     /// A hint when the query's unit, guessed from names and operators, does not
     /// go with the threshold: 100Mi for a ratio, 0.5 for bytes.
     pub fn unit_hint(&self, threshold: &Threshold) -> Option<UnitHint> {
-        unit::hint(self.0.unit, threshold)
+        unit::hint("the query", self.0.unit, threshold)
     }
 
     /// A hint when the query is the part of a file that is in use, and fires by

@@ -3,7 +3,7 @@
 mod judge;
 mod metric;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::alert::AlertSignal;
 use super::promql::PromQuery;
@@ -59,8 +59,6 @@ pub struct Reading {
     /// Since when it has fired by the source's own word, on this machine's clock
     /// and never later than now. `None`: since it was first seen.
     pub firing_since: Option<Timestamp>,
-    /// The source asked not to be called again before this has passed.
-    pub retry_after: Option<SignedDuration>,
 }
 
 impl Reading {
@@ -73,7 +71,6 @@ impl Reading {
             message: message.into(),
             sampled_at: None,
             firing_since: None,
-            retry_after: None,
         }
     }
 

@@ -17,6 +17,7 @@ use super::create::{Allowed, Held, Made};
 use super::fleet::{Due, Place};
 use super::host::{About, Event, Host, HostError, PolicyReport, PolicyView};
 use super::now;
+use super::pace::BlockerSteps;
 use super::policy::PolicyShared;
 use super::read::{AsOf, Readings, blockers};
 use super::run::listed;
@@ -32,6 +33,7 @@ pub(super) struct Concluding<'a, H> {
     pub(super) policy: &'a Policy,
     pub(super) connection: &'a Connection,
     pub(super) readings: &'a Readings,
+    pub(super) steps: &'a BlockerSteps,
     pub(super) ready: &'a Note,
     pub(super) shutdown: &'a CancellationToken,
 }
@@ -40,8 +42,6 @@ pub(super) struct Concluding<'a, H> {
 pub(super) struct Concluded {
     /// When something is due before the next regular evaluation.
     pub(super) recheck: Option<Timestamp>,
-    /// For how long a blocker's source asked to be left alone.
-    pub(super) pause: Option<SignedDuration>,
 }
 
 impl<H: Host> Concluding<'_, H> {
@@ -57,22 +57,23 @@ impl<H: Host> Concluding<'_, H> {
             evidence_at: decision.state.evidence_at,
             ..known.clone()
         };
-        let mut pause = None;
         if decision.asks_blockers {
             let Some(said) = self.ask_blockers(AsOf::Tick).await else {
                 return Ok(None);
             };
-            pause = said.iter().filter_map(|reading| reading.retry_after).max();
             decision = self.decide(known, Some(&said));
+        } else {
+            // Nobody keeps step with a policy that asks no blockers.
+            self.steps.leave();
         }
         match decision.create.clone() {
             None => {
                 // It wants no run now.
                 self.place.leave();
                 self.shared.creating.leave(&self.view.on());
-                self.end(decision, pause).await
+                self.end(decision).await
             }
-            Some(run) => self.begin(known, decision, &run, pause).await,
+            Some(run) => self.begin(known, decision, &run).await,
         }
     }
 
@@ -82,7 +83,6 @@ impl<H: Host> Concluding<'_, H> {
         known: &ClusterState,
         mut decision: Decision,
         run: &CreateRun,
-        pause: Option<SignedDuration>,
     ) -> Result<Option<Concluded>, HostError> {
         let creating = &self.shared.creating;
         let host = &*self.shared.base.host;
@@ -91,7 +91,7 @@ impl<H: Host> Concluding<'_, H> {
             && let Err(note) = self.place.join(host, due).await
         {
             creating.leave(&self.view.on());
-            return self.end(held(decision, note), pause).await;
+            return self.end(held(decision, note)).await;
         }
         let stood = creating.stand(host, self.view, &decision.state, run, self.shutdown);
         let allowed = match Box::pin(stood).await {
@@ -101,7 +101,7 @@ impl<H: Host> Concluding<'_, H> {
                 decision.state.next_eligible = until;
                 // A little early, so that it stands there when its turn comes.
                 decision.recheck = until.and_then(|at| at.checked_sub(EARLY).ok());
-                return self.end(held(decision, note), pause).await;
+                return self.end(held(decision, note)).await;
             }
         };
         let mut said = None;
@@ -120,7 +120,7 @@ impl<H: Host> Concluding<'_, H> {
                 Ok(turn) => _next = Some(turn),
                 Err(note) => {
                     creating.give_back(&allowed);
-                    return self.end(held(decision, note), pause).await;
+                    return self.end(held(decision, note)).await;
                 }
             }
         }
@@ -128,7 +128,7 @@ impl<H: Host> Concluding<'_, H> {
         let decision = self.decide(known, said.as_deref());
         let decision = self.carry_out(decision, &allowed).await?;
         self.place.leave();
-        self.end(decision, pause).await
+        self.end(decision).await
     }
 
     /// Its place among the policy's clusters, where that limits their runs.
@@ -202,15 +202,11 @@ impl<H: Host> Concluding<'_, H> {
     }
 
     /// Records what was decided.
-    async fn end(
-        &self,
-        decision: Decision,
-        pause: Option<SignedDuration>,
-    ) -> Result<Option<Concluded>, HostError> {
+    async fn end(&self, decision: Decision) -> Result<Option<Concluded>, HostError> {
         let Decision { state, recheck, .. } = decision;
         let value = self.readings.value(state.fallback_active);
         report(self.shared, self.view, &state, self.ready, value).await?;
-        Ok(Some(Concluded { recheck, pause }))
+        Ok(Some(Concluded { recheck }))
     }
 
     /// `None` when the process stops.
@@ -218,8 +214,14 @@ impl<H: Host> Concluding<'_, H> {
         tokio::select! {
             biased;
             () = self.shutdown.cancelled() => None,
-            said = blockers(self.shared, self.policy, &self.view.cluster, self.connection, as_of) => Some(said),
+            said = self.blockers(as_of) => Some(said),
         }
+    }
+
+    async fn blockers(&self, as_of: AsOf) -> Vec<Reading> {
+        let cluster = &self.view.cluster;
+        let (shared, connection) = (self.shared, self.connection);
+        blockers(shared, self.policy, cluster, connection, self.steps, as_of).await
     }
 
     fn decide(&self, known: &ClusterState, said: Option<&[Reading]>) -> Decision {
@@ -260,7 +262,8 @@ pub(super) async fn report<H: Host>(
 ) -> Result<(), HostError> {
     announce(shared, view, state);
     let mut state = state.clone();
-    note_decision(&mut state, now());
+    let before = view.state.decision.as_ref().map(|note| note.reason);
+    note_decision(&mut state, before, now());
     let state = &state;
     let evaluated = Evaluated {
         state,

@@ -232,7 +232,9 @@ fn standing<H: Host>(host: &H) -> Vec<(PolicyOn, Timestamp, SignedDuration)> {
         .filter_map(|(view, key)| {
             let waits = view.state.decision.as_ref()?.reason == Reason::CreationLimited;
             let since = view.state.firing_since;
-            let since = since.or_else(|| Some(view.state.timeline.last()?.since))?;
+            let since = since.or_else(|| Some(view.state.timeline.last()?.since));
+            // Its spell may have had no room.
+            let since = since.unwrap_or_else(now);
             let interval = view.spec.as_ref().ok()?.interval;
             waits.then_some((key, since, interval.min(SignedDuration::from_mins(1))))
         })

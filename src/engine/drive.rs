@@ -169,10 +169,10 @@ impl Told {
     fn trouble(&mut self, error: &HostError) {
         let reason = error.reason;
         match reason {
-            Reason::Queued | Reason::TooManyRuns | Reason::NotLeading if self.0 == Some(reason) => {
-            }
-            Reason::Queued | Reason::TooManyRuns | Reason::NotLeading => {
-                tracing::info!(reason = %reason, "{error}");
+            Reason::Queued | Reason::TooManyRuns | Reason::NotLeading | Reason::RunsUnreadable => {
+                if self.0 != Some(reason) {
+                    tracing::info!(reason = %reason, "{error}");
+                }
             }
             _ => {
                 tracing::error!(reason = %reason, %error, "unable to store the run, nothing is done");

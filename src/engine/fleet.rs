@@ -261,13 +261,9 @@ pub(super) async fn work<H: Host>(
         let Some(fleet) = host.fleet(&key) else {
             break;
         };
-        let looked = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return,
-            looked = look(&shared, &fleet, asked_at) => looked,
-        };
-        let due = match looked {
-            Ok(due) => due,
+        let due = match look(&shared, &fleet, asked_at, &shutdown).await {
+            Ok(Some(due)) => due,
+            Ok(None) => break,
             Err(error) => {
                 if error.reason != Reason::NotLeading {
                     shared.base.telemetry.error("policy");
@@ -296,17 +292,22 @@ pub(super) async fn work<H: Host>(
     }
 }
 
-/// One look. Returns when the next is due.
+/// One look. Returns when the next is due; `None` when the process stops.
 async fn look<H: Host>(
     shared: &PolicyShared<H>,
     fleet: &FleetView,
     asked_at: Timestamp,
-) -> Result<Timestamp, HostError> {
+    shutdown: &CancellationToken,
+) -> Result<Option<Timestamp>, HostError> {
     let policy = fleet.spec.as_ref().ok();
     let unmatched = match policy {
-        Some(policy) if !policy.stands_still(now()) => {
-            unmatched(shared, policy, fleet, asked_at).await
-        }
+        Some(policy) if !policy.stands_still(now()) => tokio::select! {
+            biased;
+            // A source that does not answer must not keep the process. What is about to
+            // be recorded is: that of its clusters may be stored with it.
+            () = shutdown.cancelled() => return Ok(None),
+            unmatched = unmatched(shared, policy, fleet, asked_at) => unmatched,
+        },
         _ => None,
     };
     shared.base.telemetry.fleet_seen(
@@ -321,14 +322,12 @@ async fn look<H: Host>(
         unmatched,
     };
     shared.base.host.record_fleet(&fleet.key, &report).await?;
-    Ok(
-        match policy
-            .and_then(|policy| Some((policy, question_of_all(policy, &fleet.key.namespace)?)))
-        {
-            Some((policy, question)) => tick::next(now(), policy.interval, &question),
-            None => now() + PAUSE,
-        },
-    )
+    let asked =
+        policy.and_then(|policy| Some((policy, question_of_all(policy, &fleet.key.namespace)?)));
+    Ok(Some(match asked {
+        Some((policy, question)) => tick::next(now(), policy.interval, &question),
+        None => now() + PAUSE,
+    }))
 }
 
 /// The series of the policy's query that are about none of its clusters.

@@ -80,7 +80,7 @@ pub struct TargetView {
     pub key: ClusterKey,
     /// Of the object, for `observedGeneration`; 0 where it is not known.
     pub generation: i64,
-    /// Changes whenever `spec`, `cluster_id` or `busy` did.
+    /// Changes whenever anything below did.
     pub version: u64,
     /// How it is reached, or why nobody can say.
     pub spec: Result<Arc<Connection>, Note>,
@@ -89,6 +89,8 @@ pub struct TargetView {
     /// The cluster's own operator is changing it, which this describes: no run touches it
     /// meanwhile, and one that has begun pauses between two members.
     pub busy: Option<Note>,
+    /// What a person should know: who was left out and why, what was assumed.
+    pub remarks: Vec<String>,
 }
 
 /// What the engine reports of a policy on one of its clusters.
@@ -193,13 +195,13 @@ pub trait Host: Send + Sync + 'static {
     /// One run.
     ///
     /// # Errors
-    /// As [`Host::runs`].
+    /// When it cannot be read.
     fn run(&self, key: &ObjectKey) -> Result<Option<Arc<RunView>>, HostError>;
 
-    /// Every stored run.
+    /// Every stored run that can be read.
     ///
     /// # Errors
-    /// When any run cannot be read: then nobody can say what goes on.
+    /// When nobody can say what goes on, on any cluster.
     fn runs(&self) -> Result<Vec<Arc<RunView>>, HostError>;
 
     /// The runs that have not ended.
@@ -212,8 +214,14 @@ pub trait Host: Send + Sync + 'static {
     /// seen to work on the cluster of this id.
     ///
     /// # Errors
-    /// As [`Host::runs`].
+    /// When one of them cannot be read, or may be missing: then nobody can say what goes on there.
     fn runs_on(&self, cluster: &ClusterKey) -> Result<Vec<Arc<RunView>>, HostError>;
+
+    /// As [`Host::runs_on`], for the cluster of this id by whatever name.
+    ///
+    /// # Errors
+    /// As [`Host::runs_on`].
+    fn runs_of(&self, id: ClusterId) -> Result<Vec<Arc<RunView>>, HostError>;
 
     /// The policies on the cluster, also those that name it by another target.
     fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>>;

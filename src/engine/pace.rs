@@ -21,12 +21,35 @@ pub(super) struct Pace {
     kept: Option<(u64, SignedDuration)>,
 }
 
+/// The questions of one policy.
+pub(super) struct Steps {
+    pub(super) signal: Pace,
+    pub(super) blockers: BlockerSteps,
+}
+
+/// One who asks several questions, and often none.
+pub(super) struct BlockerSteps {
+    paces: Paces,
+    kept: Mutex<Vec<Pace>>,
+}
+
 impl Paces {
     /// Somebody who does not ask yet.
     pub(super) fn join(&self) -> Pace {
         Pace {
             paces: self.clone(),
             kept: None,
+        }
+    }
+
+    /// A policy that does not ask yet.
+    pub(super) fn join_as_policy(&self) -> Steps {
+        Steps {
+            signal: self.join(),
+            blockers: BlockerSteps {
+                paces: self.clone(),
+                kept: Mutex::default(),
+            },
         }
     }
 
@@ -83,6 +106,36 @@ impl Pace {
     }
 }
 
+impl Steps {
+    /// Asks nothing for now.
+    pub(super) fn leave(&mut self) {
+        self.signal.leave();
+        self.blockers.leave();
+    }
+}
+
+impl BlockerSteps {
+    /// Asks these questions from now on, and nothing else. Returns an interval for each,
+    /// as [`Pace::keep`] does.
+    pub(super) fn keep(
+        &self,
+        questions: &[String],
+        interval: SignedDuration,
+    ) -> Vec<SignedDuration> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.resize_with(questions.len(), || self.paces.join());
+        let each = kept.iter_mut().zip(questions);
+        each.map(|(pace, question)| pace.keep(question, interval))
+            .collect()
+    }
+
+    /// Asks nothing for now.
+    pub(super) fn leave(&self) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.clear();
+    }
+}
+
 impl Drop for Pace {
     fn drop(&mut self) {
         self.leave();
@@ -110,6 +163,26 @@ mod tests {
         second.keep("r", seconds(30));
         assert_eq!(slow.keep("q", seconds(45)), seconds(45));
         drop((slow, fast, other, second));
+        assert!(paces.is_empty());
+    }
+
+    #[test]
+    fn t101_blockers_keep_step_as_long_as_they_are_asked() {
+        let seconds = SignedDuration::from_secs;
+        let paces = Paces::default();
+        let (slow, mut fast) = (paces.join_as_policy(), paces.join());
+        let questions = ["q".to_owned(), "r".to_owned()];
+        fast.keep("r", seconds(30));
+        assert_eq!(
+            slow.blockers.keep(&questions, seconds(45)),
+            [seconds(45), seconds(30)]
+        );
+        assert_eq!(fast.keep("q", seconds(60)), seconds(45));
+        // One blocker fewer.
+        slow.blockers.keep(&questions[1..], seconds(45));
+        assert_eq!(fast.keep("q", seconds(60)), seconds(60));
+        slow.blockers.leave();
+        drop(fast);
         assert!(paces.is_empty());
     }
 }

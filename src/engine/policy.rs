@@ -21,7 +21,7 @@ use super::create::Creating;
 use super::fleet::Place;
 use super::host::{Host, HostError, PolicyOn, PolicyView};
 use super::now;
-use super::pace::{Pace, Paces};
+use super::pace::{Paces, Steps};
 use super::read::{Readings, question, read};
 use super::run::Shared;
 
@@ -64,7 +64,7 @@ pub(super) async fn work<H: Host>(
 ) {
     let _series = shared.base.telemetry.policy_series(&key);
     let host = &*shared.base.host;
-    let mut pace = shared.paces.join();
+    let mut steps = shared.paces.join_as_policy();
     let place = shared.creating.queues.place(&key);
     let mut asked_at = match first {
         First::At(moment) => moment,
@@ -85,7 +85,7 @@ pub(super) async fn work<H: Host>(
         };
         let before = fingerprint(host, &view);
         // Most of the time nothing is evaluated, and then this needs no room.
-        let evaluation = evaluate(&shared, &view, &mut pace, &place, asked_at, &shutdown);
+        let evaluation = evaluate(&shared, &view, &mut steps, &place, asked_at, &shutdown);
         let due = match Box::pin(evaluation).await {
             Ok(due) => due,
             Err(error) => {
@@ -176,7 +176,7 @@ fn after_change<H: Host>(host: &H, key: &PolicyOn) -> Option<u64> {
 async fn evaluate<H: Host>(
     shared: &PolicyShared<H>,
     view: &PolicyView,
-    pace: &mut Pace,
+    steps: &mut Steps,
     place: &Place<'_>,
     asked_at: Timestamp,
     shutdown: &CancellationToken,
@@ -184,7 +184,7 @@ async fn evaluate<H: Host>(
     let policy = match &view.spec {
         Ok(policy) => policy.clone(),
         Err(errors) => {
-            pace.leave();
+            steps.leave();
             let note = Note::new(Reason::InvalidSpec, errors.clone());
             place.leave();
             cannot_evaluate(shared, view, note).await?;
@@ -194,7 +194,7 @@ async fn evaluate<H: Host>(
     let connection = match connection(&*shared.base.host, &view.cluster) {
         Ok(connection) => connection,
         Err(note) => {
-            pace.leave();
+            steps.leave();
             // It must not keep the others of its fleet waiting.
             place.leave();
             cannot_evaluate(shared, view, note).await?;
@@ -204,10 +204,10 @@ async fn evaluate<H: Host>(
     let at = now();
     let question = question(&policy, &view.cluster);
     let readings = if policy.stands_still(at) {
-        pace.leave();
+        steps.signal.leave();
         Readings::unasked(at)
     } else {
-        pace.keep(&question, policy.interval);
+        steps.signal.keep(&question, policy.interval);
         tokio::select! {
             biased;
             // A source that does not answer must not keep the process.
@@ -222,25 +222,24 @@ async fn evaluate<H: Host>(
         policy: &policy,
         connection: &connection,
         readings: &readings,
+        steps: &steps.blockers,
         ready: &ready(readings.primary.as_ref()),
         shutdown,
     };
-    let Some(Concluded { recheck, pause }) = concluding.conclude().await? else {
+    let Some(Concluded { recheck }) = concluding.conclude().await? else {
         return Ok(None);
     };
     // Only now: who asks the same may have come meanwhile.
     let interval = match readings.unasked_at {
-        None => pace.keep(&question, policy.interval),
+        None => steps.signal.keep(&question, policy.interval),
         Some(_) => policy.interval,
     };
-    let due = next_due(
+    Ok(Some(next_due(
         tick::next(now(), interval, &question),
         readings.primary.as_ref(),
         recheck,
         asked_at,
-    );
-    let paused = pause.and_then(|pause| now().checked_add(pause).ok());
-    Ok(Some(due.max(paused.unwrap_or(due))))
+    )))
 }
 
 /// The object stands as it is until it changes; what is remembered stays.
@@ -276,7 +275,8 @@ fn crowd_tick(view: &PolicyView) -> Timestamp {
 }
 
 /// The next `tick` of the question, or earlier when the decision asks for it, or
-/// later when the source does.
+/// later when only a changed configuration helps. A source that wants to be left
+/// alone sees to that itself: the fallback, windows and other sources go on.
 fn next_due(
     tick: Timestamp,
     primary: Option<&Reading>,
@@ -289,9 +289,6 @@ fn next_due(
         .map_or(tick, |at| at.min(tick));
     if primary.is_some_and(|primary| primary.reason.is_configuration()) {
         due = due.max(asked_at.checked_add(CONFIGURATION_PAUSE).unwrap_or(due));
-    }
-    if let Some(pause) = primary.and_then(|primary| primary.retry_after) {
-        due = due.max(now.checked_add(pause).unwrap_or(due));
     }
     due
 }

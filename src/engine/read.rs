@@ -16,6 +16,7 @@ use crate::signals::Sources;
 use super::cluster::Link;
 use super::host::{ClusterKey, Host, PolicyView};
 use super::now;
+use super::pace::BlockerSteps;
 use super::policy::PolicyShared;
 use super::run::listed;
 
@@ -61,6 +62,7 @@ pub(super) async fn read<H: Host>(
         series: view.series.as_ref(),
         connection,
         asked_at,
+        whole: false,
         seen: None,
     };
     // Without a list of runs nothing is created, whatever the age.
@@ -105,21 +107,27 @@ pub(super) async fn blockers<H: Host>(
     policy: &Policy,
     cluster: &ClusterKey,
     connection: &Connection,
+    steps: &BlockerSteps,
     as_of: AsOf,
 ) -> Vec<Reading> {
     let now = now();
-    let asked = policy.blockers.iter().map(|blocker| async move {
-        let tick = tick::next(now, policy.interval, &subject(&blocker.signal, cluster));
+    let subjects = policy.blockers.iter().map(|b| subject(&b.signal, cluster));
+    let subjects: Vec<String> = subjects.collect();
+    let intervals = steps.keep(&subjects, policy.interval);
+    let each = policy.blockers.iter().zip(&subjects).zip(intervals);
+    let asked = each.map(|((blocker, subject), interval)| async move {
+        let tick = tick::next(now, interval, subject);
         let mut asking = Asking {
             sources: &shared.sources,
             connection,
             asked_at: match as_of {
-                AsOf::Tick => tick.checked_sub(policy.interval).unwrap_or(now).min(now),
+                AsOf::Tick => tick.checked_sub(interval).unwrap_or(now).min(now),
                 AsOf::Now => now,
             },
             namespace: &cluster.object.namespace,
             // It is about all clusters of the policy.
             series: None,
+            whole: true,
             seen: None,
         };
         asking.signal(&blocker.signal, false).await
@@ -137,6 +145,8 @@ struct Asking<'a> {
     series: Option<&'a OwnSeries>,
     connection: &'a Connection,
     asked_at: Timestamp,
+    /// A "no" of a set of Alertmanagers counts only when none is silent.
+    whole: bool,
     /// The members are looked at once at most.
     seen: Option<Observation>,
 }
@@ -147,7 +157,9 @@ impl Asking<'_> {
         match signal {
             Signal::Prometheus(signal) => Box::pin(self.prometheus(signal, need_sample_age)).await,
             Signal::Metric(signal) => Box::pin(self.metric(signal, need_sample_age)).await,
-            Signal::Alert(signal) => Box::pin(self.sources.alert(signal, self.asked_at)).await,
+            Signal::Alert(signal) => {
+                Box::pin(self.sources.alert(signal, self.asked_at, self.whole)).await
+            }
             Signal::Probe(rule) => probe::judge(rule, self.look().await),
         }
     }

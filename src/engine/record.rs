@@ -58,21 +58,23 @@ impl<'a, H: Host> HostRecorder<'a, H> {
         {
             return Ok(());
         }
-        match self.claims.take(cluster, self.run, &self.host.runs()?) {
-            Ok(claim) => {
-                self.claim = Some(claim);
-                Ok(())
-            }
-            Err(other) => {
-                let message =
-                    format!("the run {other} has the cluster {cluster}, by another target's name");
-                let error = HostError {
+        let error = match self.host.runs_of(cluster) {
+            Ok(runs) => match self.claims.take(cluster, self.run, &runs) {
+                Ok(claim) => {
+                    self.claim = Some(claim);
+                    return Ok(());
+                }
+                Err(other) => HostError {
                     reason: Reason::Queued,
-                    message,
-                };
-                Err(self.waits(self.run.record.clone(), error).await)
-            }
-        }
+                    message: format!(
+                        "the run {other} has the cluster {cluster}, by another target's name"
+                    ),
+                },
+            },
+            // One that may be in the middle of its sweep.
+            Err(error) => error,
+        };
+        Err(self.waits(self.run.record.clone(), error).await)
     }
 
     /// Stores that the run waits, and returns why.
@@ -146,10 +148,7 @@ impl<H: Host> Recorder for HostRecorder<'_, H> {
         let stored = self.own[0].clone();
         match places.take(&**host, &self.run.key, &stored, record).await {
             Ok(_taking) => self.store(record).await,
-            Err(error) if error.reason == Reason::TooManyRuns => {
-                Err(self.waits(stored, error).await)
-            }
-            Err(error) => Err(error),
+            Err(error) => Err(self.waits(stored, error).await),
         }
     }
 

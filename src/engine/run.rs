@@ -17,7 +17,7 @@ use crate::telemetry::Telemetry;
 use super::claim::Claims;
 use super::cluster::connection;
 use super::drive::{Driven, Orders, drive};
-use super::host::{About, Event, Host, ObjectKey, PolicyView, RunView};
+use super::host::{About, Event, Host, HostError, ObjectKey, PolicyView, RunView};
 use super::now;
 use super::record::HostRecorder;
 use super::turn::{Places, holder};
@@ -111,7 +111,10 @@ pub(super) async fn work<H: Host>(
         }
         let mut slots_matter = false;
         let again = match stand {
-            Stand::Unknown => Some(RETRY),
+            Stand::Unknown(error) => {
+                show_block(&shared, &run, Note::new(error.reason, error.message)).await;
+                Some(RETRY)
+            }
             Stand::Blocked(note) => {
                 slots_matter = note.reason == Reason::TooManyRuns;
                 let shown = show_block(&shared, &run, note).await;
@@ -159,8 +162,8 @@ pub(super) async fn work<H: Host>(
 }
 
 enum Stand {
-    /// The runs cannot be listed, so nobody can say whose turn it is.
-    Unknown,
+    /// The runs cannot be read, so nobody can say whose turn it is.
+    Unknown(HostError),
     /// Another run has the cluster, as many runs as allowed are going on, or
     /// something is not described as it must be.
     Blocked(Note),
@@ -200,8 +203,9 @@ fn stand<H: Host>(shared: &Shared<H>, run: &Arc<RunView>) -> Stand {
         Ok(connection) => connection,
         Err(note) => return undescribed(note),
     };
-    let Ok(runs) = host.runs_on(&run.cluster) else {
-        return Stand::Unknown;
+    let runs = match host.runs_on(&run.cluster) {
+        Ok(runs) => runs,
+        Err(error) => return Stand::Unknown(error),
     };
     if let Some(first) = holder(&runs).filter(|first| first.key != run.key) {
         let message = format!("the run {} has the cluster", first.key);
@@ -210,7 +214,7 @@ fn stand<H: Host>(shared: &Shared<H>, run: &Arc<RunView>) -> Stand {
     match shared.places.wait(host, run) {
         Ok(None) => {}
         Ok(Some(note)) => return Stand::Blocked(note),
-        Err(_) => return Stand::Unknown,
+        Err(error) => return Stand::Unknown(error),
     }
     let control = Control {
         hold: host

@@ -69,7 +69,12 @@ pub(super) async fn work<H: Host>(
 /// Whether there is something new to look at. The id is what a look tells.
 fn another(before: &TargetView, now: &TargetView) -> bool {
     before.version != now.version
-        && (before.generation, &before.spec, &before.busy) != (now.generation, &now.spec, &now.busy)
+        && (
+            before.generation,
+            &before.spec,
+            &before.busy,
+            &before.remarks,
+        ) != (now.generation, &now.spec, &now.busy, &now.remarks)
 }
 
 /// A member in its turn does not answer, which is no news.
@@ -98,9 +103,18 @@ async fn look(target: &TargetView) -> (Note, Option<Observation>) {
                     Note::new(Reason::ClusterHealthy, Reason::ClusterHealthy.sentence())
                 }
             };
-            (ready, Some(seen))
+            (remarked(ready, &target.remarks), Some(seen))
         }
     }
+}
+
+/// The note with what a person should know besides.
+fn remarked(mut note: Note, remarks: &[String]) -> Note {
+    for remark in remarks {
+        note.message += "; ";
+        note.message += remark;
+    }
+    note
 }
 
 async fn show<H: Host>(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::report;
 use super::views::Views;
@@ -169,6 +169,7 @@ pub(super) fn status(
         excess: fleet.excess.iter().map(ClusterKey::local_name).collect(),
         unlisted: &fleet.unlisted,
         states,
+        labelled: fleet.spec.as_ref().is_ok_and(|spec| spec.series.is_some()),
         unmatched,
         remember: REMEMBERED.max(cooldown.unwrap_or_default()),
     };
@@ -235,19 +236,21 @@ impl Batches {
         policy: &ObjectKey,
         told: &mut oneshot::Receiver<Outcome>,
     ) -> Result<Batch, Outcome> {
-        if let Ok(outcome) = told.try_recv() {
-            return Err(outcome);
+        match told.try_recv() {
+            Ok(outcome) => return Err(outcome),
+            // Whoever had taken it went away before it was stored. What others have
+            // brought since is theirs to store: the caller's own would not be in it.
+            Err(TryRecvError::Closed) => {
+                return Err(Err(HostError {
+                    reason: Reason::NotStored,
+                    message: "what was to be stored together was given up; it is tried again"
+                        .to_owned(),
+                }));
+            }
+            Err(TryRecvError::Empty) => {}
         }
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = all.remove(policy).unwrap_or_default();
-        if waiting.is_empty() {
-            // Whoever had taken it went away before it was stored.
-            return Err(Err(HostError {
-                reason: Reason::NotStored,
-                message: "what was to be stored together was given up; it is tried again"
-                    .to_owned(),
-            }));
-        }
         let (items, tell) = waiting.into_iter().map(|w| (w.item, w.tell)).unzip();
         Ok(Batch { items, tell })
     }

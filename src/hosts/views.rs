@@ -231,19 +231,25 @@ impl Views {
 
     pub fn runs_on(&self, cluster: &ClusterKey) -> Vec<Arc<RunView>> {
         let inner = self.read();
-        let of = |name: &ClusterKey| inner.clusters.get(name).map(|cluster| &cluster.runs);
-        let keys: Vec<&ObjectKey> = match inner.identity(cluster) {
-            None => of(cluster).into_iter().flatten().collect(),
-            Some(identity) => {
-                let named = identity.targets.iter().filter_map(of).flatten();
-                // A run may be known by its name and by the cluster that it found.
-                let all: BTreeSet<&ObjectKey> = named.chain(&identity.runs).collect();
-                all.into_iter().collect()
-            }
-        };
-        keys.into_iter()
-            .filter_map(|key| inner.runs.get(key).cloned())
-            .collect()
+        match inner.identity(cluster) {
+            None => inner.views_of(inner.runs_named(cluster)),
+            Some(identity) => inner.runs_of(identity),
+        }
+    }
+
+    /// The runs that name the cluster of this id by any of its targets, and those that
+    /// were seen to work on it.
+    pub fn runs_of(&self, id: ClusterId) -> Vec<Arc<RunView>> {
+        let inner = self.read();
+        let identity = inner.by_id.get(&id);
+        identity.map_or_else(Vec::new, |identity| inner.runs_of(identity))
+    }
+
+    /// Every name by which the cluster of this id is known.
+    pub fn names_of(&self, id: ClusterId) -> BTreeSet<ClusterKey> {
+        let inner = self.read();
+        let identity = inner.by_id.get(&id);
+        identity.map_or_else(BTreeSet::new, |identity| identity.targets.clone())
     }
 
     pub fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>> {
@@ -305,6 +311,23 @@ impl Inner {
     /// What is known of the cluster by its id.
     fn identity(&self, cluster: &ClusterKey) -> Option<&Identity> {
         self.by_id.get(&self.targets.get(cluster)?.cluster_id?)
+    }
+
+    fn runs_named(&self, cluster: &ClusterKey) -> impl Iterator<Item = &ObjectKey> {
+        let cluster = self.clusters.get(cluster);
+        cluster.into_iter().flat_map(|cluster| &cluster.runs)
+    }
+
+    fn runs_of(&self, identity: &Identity) -> Vec<Arc<RunView>> {
+        let named = identity.targets.iter();
+        let named = named.flat_map(|name| self.runs_named(name));
+        // A run may be known by its name and by the cluster that it found.
+        let all: BTreeSet<&ObjectKey> = named.chain(&identity.runs).collect();
+        self.views_of(all.into_iter())
+    }
+
+    fn views_of<'a>(&self, keys: impl Iterator<Item = &'a ObjectKey>) -> Vec<Arc<RunView>> {
+        keys.filter_map(|key| self.runs.get(key).cloned()).collect()
     }
 
     /// Adds every name of the cluster.

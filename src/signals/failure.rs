@@ -1,7 +1,5 @@
 //! Why a question got no usable answer.
 
-use jiff::SignedDuration;
-
 use crate::core::reason::Reason;
 use crate::core::signal::Reading;
 
@@ -10,8 +8,6 @@ use crate::core::signal::Reading;
 pub(super) struct Failure {
     pub(super) reason: Reason,
     pub(super) message: String,
-    /// The source asked not to be called again before this has passed.
-    pub(super) retry_after: Option<SignedDuration>,
 }
 
 impl Failure {
@@ -19,14 +15,10 @@ impl Failure {
         Failure {
             reason,
             message: message.into(),
-            retry_after: None,
         }
     }
 
     pub(super) fn reading(&self) -> Reading {
-        Reading {
-            retry_after: self.retry_after,
-            ..Reading::error(self.reason, self.message.clone())
-        }
+        Reading::error(self.reason, self.message.clone())
     }
 }

@@ -132,11 +132,12 @@ impl Sources {
     }
 
     /// Evaluates a signal about alerts as of the tick `asked_at`, whether they are
-    /// asked for or delivered.
-    pub async fn alert(&self, signal: &AlertSignal, asked_at: Timestamp) -> Reading {
+    /// asked for or delivered. With `whole`, a "no" needs an answer of each
+    /// Alertmanager of a set.
+    pub async fn alert(&self, signal: &AlertSignal, asked_at: Timestamp, whole: bool) -> Reading {
         let name = &signal.source;
         match self.get(name) {
-            Some(Source::Alertmanager(source)) => source.read(signal, asked_at).await,
+            Some(Source::Alertmanager(source)) => source.read(signal, asked_at, whole).await,
             Some(Source::Webhook(source)) => source.read(signal).await,
             Some(Source::Prometheus(_)) => Reading::error(
                 Reason::SourceUnsuitable,

@@ -33,8 +33,9 @@ pub(crate) fn check_level(level: &str) -> Result<(), String> {
 }
 
 /// On an answer that it cannot read, the client of the Kubernetes API warns with
-/// the whole of it, which may be a Secret. The error is ours to tell, without.
-const DISCREET: &str = "kube_client::client=error";
+/// the whole of it, which may be a Secret. The error is ours to tell, without. Of a watch
+/// that may not be made it warns at each attempt; once is enough, and that we do.
+const DISCREET: &str = "kube_client::client=error,kube_runtime::watcher=error";
 
 /// Sends the log to standard error. `level` is a level, or directives such as
 /// `info,defragd::signals=debug`.

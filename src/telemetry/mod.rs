@@ -22,7 +22,7 @@ mod metrics;
 mod objects;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -44,7 +44,7 @@ pub use self::objects::{Evaluated, Series, Unfinished};
 /// defragd's own metrics and health.
 #[derive(Debug)]
 pub struct Telemetry {
-    sources: Option<Arc<Sources>>,
+    sources: OnceLock<Arc<Sources>>,
     health: Mutex<Health>,
     objects: Mutex<Objects>,
     counts: Mutex<Counts>,
@@ -55,7 +55,7 @@ pub struct Telemetry {
 impl Default for Telemetry {
     fn default() -> Self {
         Telemetry {
-            sources: None,
+            sources: OnceLock::new(),
             health: Mutex::new(Health::new()),
             objects: Mutex::default(),
             counts: Mutex::default(),
@@ -246,7 +246,7 @@ impl Telemetry {
     }
 
     fn scrape(&self) -> Scrape {
-        let sources = self.sources.as_ref();
+        let sources = self.sources.get();
         Scrape {
             objects: self.objects().clone(),
             counts: self.counts().clone(),
@@ -261,9 +261,13 @@ impl Telemetry {
 
     /// With the counts of these sources.
     pub fn new(sources: Arc<Sources>) -> Self {
-        Telemetry {
-            sources: Some(sources),
-            ..Telemetry::default()
-        }
+        let telemetry = Telemetry::default();
+        telemetry.tell_of(sources);
+        telemetry
+    }
+
+    /// Shows the counts of these sources too. Only the first that are given count.
+    pub fn tell_of(&self, sources: Arc<Sources>) {
+        let _ = self.sources.set(sources);
     }
 }

@@ -3,6 +3,7 @@
 //! Each story names the cases that it shows. Nothing here sleeps; "does not happen" is looked at after
 //! defragd has had several more occasions.
 
+mod blocker;
 mod hostile;
 mod kubernetes;
 mod pull;

@@ -6,7 +6,7 @@ use defragd::core::alert::{AlertSignal, Matcher, Matchers};
 use defragd::core::signal::SignalState;
 use defragd::signals::Sources;
 use defragd::signals::config::validate;
-use defragd_harness::{Alertmanager, Error, Prometheus, Status, eventually};
+use defragd_harness::{Alertmanager, Error, Etcd, Prometheus, Status, eventually};
 use serde_json::json;
 
 use crate::support::{
@@ -209,6 +209,38 @@ async fn a_set_answers_as_long_as_one_of_it_does() -> Result<(), Error> {
     Ok(())
 }
 
+/// T84: of a blocker's set all have to say no, as the one that is away may be the only one that
+/// knows of an upgrade.
+#[tokio::test]
+async fn a_blocker_wants_a_no_of_the_whole_set() -> Result<(), Error> {
+    let (first, second, cluster) = tokio::try_join!(
+        Alertmanager::default().start(),
+        Alertmanager::default().start(),
+        Etcd::default().members(1).start(),
+    )?;
+    second.stop().await?;
+    let defragd = defragd()?;
+    defragd.configure(&json!({ "sources": [source(&[&first, &second])] }))?;
+    let probe = json!({ "probe": { "rule": { "all": true } } });
+    let blocker = json!({ "name": "upgrade", "signal": asks("am") });
+    let spec = json!({ "blockers": [blocker], "cooldown": "1h" });
+    defragd.put("objects.yaml", &objects(&cluster, &probe, spec))?;
+    defragd.start().await?;
+    let held = until(&defragd, "the blocker", |s| {
+        s.policy("p")["blocked"]["by"][0]["reason"] == "Inconclusive"
+    })
+    .await?;
+    let message = held.policy("p")["blocked"]["message"].to_string();
+    assert!(
+        message.contains("1 of 2 Alertmanagers gave no answer"),
+        "{message}"
+    );
+    assert_eq!(after_polls(&defragd, 3.0).await?.runs().len(), 0);
+    second.start_again().await?;
+    until(&defragd, "the run", Status::one_is_complete).await?;
+    Ok(())
+}
+
 /// Matchers as Alertmanager reads them, names and values of any script among them: it filters by them, and
 /// what it answers is compared once more.
 #[tokio::test]
@@ -253,7 +285,7 @@ async fn matchers_mean_what_they_mean_to_alertmanager() -> Result<(), Error> {
             silenced: false,
             inhibited: false,
         };
-        let reading = sources.alert(&signal, jiff::Timestamp::now()).await;
+        let reading = sources.alert(&signal, jiff::Timestamp::now(), true).await;
         assert_eq!(
             reading.value.unwrap_or(0.0),
             wanted,

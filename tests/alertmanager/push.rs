@@ -150,7 +150,8 @@ async fn a_silence_after_a_delivery_says_nothing_and_keeps_the_end_from_us() -> 
         .await?;
     let count = async |result: &str| {
         let name = format!("defragd_webhook_alerts_total{{source=\"pushed\",result=\"{result}\"}}");
-        Ok::<_, Error>(metric(&defragd.page("/metrics").await?, &name))
+        let page = defragd.page("/metrics").await?;
+        Ok::<_, Error>(number(&page, &name).unwrap_or(0.0))
     };
     let delivered = async |new: f64| {
         eventually(WAIT, format!("{new} alerts"), async || {

@@ -67,7 +67,7 @@ fn cluster_of(host: &Memory, run: &ObjectKey) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t42_at_most_n_runs_at_once_the_oldest_first_and_none_lost() {
+async fn at_most_n_runs_at_once_the_oldest_first_and_none_lost() {
     let host = Memory::new();
     // The one with the last name has fired for longest.
     let names: Vec<String> = (0..CLUSTERS).map(|i| format!("c{i:02}")).collect();

@@ -10,6 +10,7 @@ use defragd::core::reason::Reason;
 use defragd::core::rule::Rule;
 use defragd::core::run::{Note, Phase, RunRecord, RunSpec};
 use defragd::core::signal::Signal;
+use defragd::core::view::ClusterId;
 use defragd::core::window::Schedule;
 use defragd::engine::{
     ClusterKey, Created, Engine, Event, FleetReport, FleetView, Host, HostError, Limits, NewRun,
@@ -185,6 +186,10 @@ impl Host for Memory {
 
     fn runs_on(&self, cluster: &ClusterKey) -> Result<Vec<Arc<RunView>>, HostError> {
         Ok(self.views.runs_on(cluster))
+    }
+
+    fn runs_of(&self, id: ClusterId) -> Result<Vec<Arc<RunView>>, HostError> {
+        Ok(self.views.runs_of(id))
     }
 
     fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>> {
@@ -385,6 +390,7 @@ pub(crate) fn target(name: &str, endpoints: &[String]) -> TargetView {
         spec: Ok(Arc::new(Connection::new(endpoints.collect()))),
         cluster_id: None,
         busy: None,
+        remarks: Vec::new(),
     }
 }
 

@@ -5,8 +5,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use defragd::core::decide::{Blocker, Fallback, OnNoData, OnSilence, Policy};
 use defragd::core::promql::PromQuery;
 use defragd::core::quantity::Quantity;
+use defragd::core::rule::Rule;
 use defragd::core::signal::{PrometheusSignal, Signal, SignalState, Threshold};
 use defragd::engine::{Limits, PolicyView};
 use defragd::signals::Sources;
@@ -32,12 +34,37 @@ fn asking(name: &str, source: &str, query: &str, every: SignedDuration) -> Polic
     policy(name, "c", |policy| {
         policy.interval = every;
         policy.hold_for = SignedDuration::from_hours(1);
-        policy.signal = Signal::Prometheus(PrometheusSignal {
-            source: source.to_owned(),
-            query: PromQuery::parse(query).unwrap(),
-            threshold: Some(Threshold::Above(Quantity::parse("5").unwrap())),
-            reduce: None,
-        });
+        policy.signal = above_five(source, query);
+    })
+}
+
+fn above_five(source: &str, query: &str) -> Signal {
+    Signal::Prometheus(PrometheusSignal {
+        source: source.to_owned(),
+        query: PromQuery::parse(query).unwrap(),
+        threshold: Some(Threshold::Above(Quantity::parse("5").unwrap())),
+        reduce: None,
+    })
+}
+
+fn edited(view: PolicyView, edit: impl FnOnce(&mut Policy)) -> PolicyView {
+    let mut policy = (**view.spec.as_ref().unwrap()).clone();
+    edit(&mut policy);
+    PolicyView {
+        spec: Ok(Arc::new(policy)),
+        ..view
+    }
+}
+
+/// Holds its run back as long as that fires or cannot be read.
+fn blocked_by(view: PolicyView, signal: Signal) -> PolicyView {
+    edited(view, |policy| {
+        policy.hold_for = SignedDuration::ZERO;
+        policy.blockers = vec![Blocker {
+            name: "other".to_owned(),
+            signal,
+            no_data: OnNoData::Block,
+        }];
     })
 }
 
@@ -179,6 +206,80 @@ async fn t101_policies_of_differing_intervals_ask_no_more_than_the_fastest_alone
     assert!(asked <= fast + 3, "{asked} requests, {fast} evaluations");
     assert!(sources.stats()["main"].shared >= 12);
     working.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t101_blockers_of_differing_intervals_are_asked_no_more_than_by_the_fastest_alone() {
+    let server = answering(one_series()).await;
+    let sources = sources(&format!(
+        "[{{name: main, prometheus: {{url: '{0}'}}}}, {{name: guard, prometheus: {{url: '{0}'}}}}]",
+        server.uri()
+    ));
+    let host = Memory::new();
+    let names = ["fast", "between", "double", "odd"];
+    let millis = [1000, 1500, 2000, 3700];
+    let policies = names.iter().zip(millis).map(|(name, millis)| {
+        // Each asks something else, so that they do not come at the same moment.
+        let policy = asking(name, "main", name, SignedDuration::from_millis(millis));
+        blocked_by(policy, above_five("guard", "x"))
+    });
+    put(&host, policies);
+    let working = Working::asking(&host, Limits::default(), sources.clone());
+    host.until("evaluations of all", |host| {
+        let slow = names.map(|name| evaluated(host, name));
+        slow[0] >= 16 && slow[1] >= 11 && slow[2] >= 8 && slow[3] >= 4
+    })
+    .await;
+    let asked = sources.stats()["guard"].requests["200"];
+    let fast = u64::from(evaluated(&host, "fast"));
+    // At the start each may come once before it knows of the others.
+    assert!(asked <= fast + 3, "{asked} requests, {fast} evaluations");
+    working.stop().await;
+}
+
+/// The pause is the source's own: what others say and what time brings goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn s19_a_source_that_wants_to_be_left_alone_delays_neither_the_fallback_nor_another() {
+    for status in [429, 503] {
+        let wait = ResponseTemplate::new(status).insert_header("Retry-After", "3600");
+        let busy = answering(wait).await;
+        let quick = answering(one_series()).await;
+        let sources = sources(&format!(
+            "[{{name: busy, prometheus: {{url: '{}'}}}}, {{name: quick, prometheus: {{url: '{}'}}}}]",
+            busy.uri(),
+            quick.uri()
+        ));
+        let host = Memory::new();
+        let second = SignedDuration::from_secs(1);
+        let falls_back = edited(asking("falls-back", "busy", "x", second), |policy| {
+            policy.on_error = OnSilence::Fallback;
+            policy.fallback = Some(Fallback {
+                after: SignedDuration::from_secs(3),
+                rule: Rule::All,
+            });
+        });
+        let blocked = asking("blocked", "quick", "x", second);
+        let blocked = blocked_by(blocked, above_five("busy", "y"));
+        put(&host, [falls_back, blocked]);
+        let working = Working::asking(&host, Limits::default(), sources);
+        host.until("the fallback to decide", |host| {
+            let view = host.views.policy(&on("falls-back", "c"));
+            view.is_some_and(|view| view.state.fallback_active)
+        })
+        .await;
+        host.until("the signal of the blocked policy to be read", |host| {
+            evaluated(host, "blocked") >= 5
+        })
+        .await;
+        assert_eq!(state(&host, "blocked"), Some(SignalState::Firing));
+        assert_eq!(host.made(), 0);
+        working.stop().await;
+        let asked = busy.received_requests().await.unwrap().len();
+        assert!(
+            asked <= 2,
+            "each may ask once before the other was told: {asked}"
+        );
+    }
 }
 
 /// Asks to be left alone, and remembers when it was asked.

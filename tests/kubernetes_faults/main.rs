@@ -14,3 +14,4 @@ mod fence;
 mod own_etcd;
 mod support;
 mod throttled;
+mod unread;

@@ -8,7 +8,7 @@ use defragd_harness::{Error, Etcd, Kube, KubeApi};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::support::{MIB, Scene, own_api, play, policy};
+use crate::support::{MIB, Scene, WAIT, own_api, play, policy};
 
 /// How often somebody asks for the runs.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -65,11 +65,30 @@ fn the_api_servers_own_etcd_is_swept() -> Result<(), Error> {
         );
         let reclaimed = done["status"]["reclaimedBytes"].as_u64().unwrap_or(0);
         assert!(reclaimed > 3 * GARBAGE / 4 * 3, "{done:#}");
-        scene
-            .until_decided("greedy", "SignalNotFiring")
-            .await
-            .map(drop)
+        scene.until_decided("greedy", "SignalNotFiring").await?;
+        for reason in ["RunCreated", "SweepComplete"] {
+            until_told_once(&scene, reason).await?;
+        }
+        Ok(())
     })
+}
+
+/// Waits until the event is stored, and no other for the same thing.
+async fn until_told_once(scene: &Scene, reason: &str) -> Result<(), Error> {
+    let path = "/apis/events.k8s.io/v1/namespaces/own-etcd/events";
+    let what = format!("the event {reason}");
+    scene
+        .until(WAIT, &what, async || {
+            let list = scene.api.get(path).await.map_err(|e| e.to_string())?;
+            let events = list.unwrap_or_default()["items"].clone();
+            let events = events.as_array().into_iter().flatten();
+            let told: Vec<_> = events.filter(|event| event["reason"] == reason).collect();
+            match told.as_slice() {
+                [event] if event["series"].is_null() => Ok(()),
+                told => Err(format!("{told:?}")),
+            }
+        })
+        .await
 }
 
 /// Somebody who asks `kubectl get` again and again, with little patience.

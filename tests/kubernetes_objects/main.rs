@@ -4,12 +4,10 @@
 mod admission;
 mod deleting;
 mod examples;
-mod fleet;
 mod idle;
 mod load;
 mod malformed;
 mod resolvers;
-mod schemas;
 mod support;
 mod table;
 mod upgrade;

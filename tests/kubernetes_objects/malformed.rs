@@ -3,7 +3,7 @@
 use defragd_harness::{Error, Etcd, Kube, KubeApi, eventually, objects};
 use serde_json::{Value, json};
 
-use crate::support::{Case, WAIT, api, condition, controller, policy, rests, run, target};
+use crate::support::{Case, WAIT, api, condition, controller, policy, rests, run, target, waits};
 
 /// One of our kinds with anything in its spec.
 fn nonsense(kind: &str, name: &str, spec: Value) -> Value {
@@ -91,6 +91,40 @@ async fn nonsense_is_said_and_stops_nobody() -> Result<(), Error> {
     case.delete("etcddefrags.defragd.dev", "lost").await?;
     case.until_complete("behind").await?;
     assert_eq!(lost.defragmentations().await?, [1.0]);
+    Ok(())
+}
+
+/// A cluster of two names has one run that nobody can read: it may be in the middle of a member.
+#[tokio::test]
+async fn a_run_that_cannot_be_read_holds_up_its_cluster_by_every_name() -> Result<(), Error> {
+    let api = api(Kube::default()).await?;
+    let defragd = controller(&api).start().await?;
+    let case = Case::new(&api, &defragd, "twins").await?;
+    let cluster = Etcd::default().members(1).start().await?;
+    let suspended = json!({ "suspend": true });
+    case.apply(&[
+        target("one", &cluster),
+        target("two", &cluster),
+        run("half", "one", suspended),
+    ])
+    .await?;
+    let known = |target: &Value| target["status"]["clusterID"].is_string();
+    for name in ["one", "two"] {
+        case.until("etcdtargets", name, "its id", known).await?;
+    }
+    let member =
+        json!({ "memberID": "nobody", "name": "?", "role": "Leader", "outcome": "InProgress" });
+    let patch = json!({ "status": { "phase": "Running", "members": [member] } });
+    let path = format!("{}/status", case.path("etcddefrags", "half"));
+    api.patch(&path, &patch).await?;
+    case.apply(&[run("other", "two", json!({}))]).await?;
+    let held = |run: &Value| waits(run, "RunsUnreadable", "twins/half");
+    case.until("etcddefrags", "other", "to wait", held).await?;
+    assert_eq!(cluster.defragmentations().await?, [0.0]);
+
+    case.delete("etcddefrags.defragd.dev", "half").await?;
+    case.until_complete("other").await?;
+    assert_eq!(cluster.defragmentations().await?, [1.0]);
     Ok(())
 }
 

@@ -162,8 +162,45 @@ async fn a_request_to_slow_down_is_respected_for_all_metrics() {
     let signal = external("m", "", above("1"));
     let reading = fake.read(&signal).await;
     assert_eq!(reading.reason, Reason::RateLimited, "{reading:?}");
-    assert_eq!(reading.retry_after, Some(SignedDuration::from_secs(30)));
     let other = fake.read(&external("n", "", above("1"))).await;
     assert_eq!(other.reason, Reason::RateLimited, "{other:?}");
     assert_eq!(fake.asked().await, 1);
+}
+
+/// Each API has an adapter of its own: one that is away says nothing about the other.
+#[tokio::test]
+async fn an_api_that_wants_to_be_left_alone_delays_no_other() {
+    let fake = Fake::new().await;
+    let away = ResponseTemplate::new(503).insert_header("retry-after", "300");
+    fake.answers(EXTERNAL, away).await;
+    fake.says(GROUP, json!({ "versions": [] })).await;
+    let signal = external("m", "", above("1"));
+    for _ in 0..2 {
+        let reading = fake.read(&signal).await;
+        assert_eq!(reading.reason, Reason::SourceUnavailable, "{reading:?}");
+    }
+    assert_eq!(fake.asked().await, 1);
+    let pod = of_pod("m", above("1"));
+    fake.read(&pod).await;
+    assert_eq!(fake.asked().await, 2);
+}
+
+#[tokio::test]
+async fn a_request_to_slow_down_counts_wherever_it_is_made() {
+    let fake = Fake::new().await;
+    let slower = ResponseTemplate::new(429).insert_header("retry-after", "300");
+    fake.answers(GROUP, slower).await;
+    for signal in [of_pod("m", above("1")), external("m", "", above("1"))] {
+        let reading = fake.read(&signal).await;
+        assert_eq!(reading.reason, Reason::RateLimited, "{reading:?}");
+    }
+    assert_eq!(fake.asked().await, 1);
+}
+
+#[tokio::test]
+async fn an_answer_without_a_list_is_no_empty_list() {
+    let fake = Fake::new().await;
+    fake.says(EXTERNAL, json!({})).await;
+    let reading = fake.read(&external("m", "", above("1"))).await;
+    assert_eq!(reading.reason, Reason::SourceAnswerUnusable, "{reading:?}");
 }

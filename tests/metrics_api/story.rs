@@ -128,12 +128,27 @@ async fn from_a_metric_to_a_run() -> Result<(), Error> {
     })
     .await?;
 
+    // T84: another metric holds the run back, until it no longer says so.
     let path = KubeApi::defragd_path(TEAM, "etcddefragpolicies");
-    let for_real = json!({ "spec": { "dryRun": false } });
-    world
-        .api
-        .patch(&format!("{path}/outside"), &for_real)
-        .await?;
+    let path = format!("{path}/outside");
+    let blockers = |above: &str| {
+        let metric = json!({ "external": { "name": "ext_ratio" }, "above": above });
+        json!([{ "name": "busy", "signal": { "metric": metric } }])
+    };
+    let for_real = json!({ "spec": { "dryRun": false, "blockers": blockers("0.2") } });
+    world.api.patch(&path, &for_real).await?;
+    let by = json!([{ "name": "busy", "reason": "SignalFiring" }]);
+    let status = until(&world, &defragd, "the blocker to hold", |status| {
+        status.policy("outside")["blocked"]["by"] == by
+    })
+    .await?;
+    assert_eq!(
+        status.condition("EtcdDefragPolicy", "outside", "Blocked"),
+        Some(("True", "Blocked"))
+    );
+    assert_eq!(status.runs().len(), 0, "{status:#?}");
+    let lifted = json!({ "spec": { "blockers": blockers("0.5") } });
+    world.api.patch(&path, &lifted).await?;
     let status = until(&world, &defragd, "a run that ends", |status| {
         status
             .runs()

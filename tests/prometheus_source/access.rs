@@ -189,6 +189,81 @@ async fn oauth2_a_rotated_secret_is_used_for_the_next_token() {
     assert_eq!(read(&source, "x").await.state, SignalState::Firing);
 }
 
+/// Wrong secrets are counted, and lock a client out.
+#[tokio::test]
+async fn oauth2_a_token_server_that_refuses_is_left_alone_whatever_is_asked() {
+    let (_folder, secret) = secret_file("wrong-secret");
+    let server = answering(ok(&["7"])).await;
+    let busy = ResponseTemplate::new(503).insert_header("Retry-After", "3600");
+    for (answer, wanted) in [
+        // By the header, and by the form.
+        (ResponseTemplate::new(401), 2),
+        (ResponseTemplate::new(400), 2),
+        (ResponseTemplate::new(403), 1),
+        (ResponseTemplate::new(200).set_body_string("<html>"), 1),
+        (busy, 1),
+    ] {
+        let tokens = token_server(answer).await;
+        let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+        let queries: Vec<String> = (0..50).map(|i| format!("x{i}")).collect();
+        let at_once = queries[..40].iter().map(|query| read(&source, query));
+        let mut readings = futures::future::join_all(at_once).await;
+        for query in &queries[40..] {
+            readings.push(read(&source, query).await);
+        }
+        for reading in readings {
+            assert_eq!(reading.state, SignalState::Error, "{reading:?}");
+            assert!(reading.message.contains("token server"), "{reading:?}");
+        }
+        assert_eq!(requests(&tokens).await.len(), wanted);
+    }
+    assert!(requests(&server).await.is_empty());
+}
+
+#[tokio::test]
+async fn oauth2_a_pause_that_the_token_server_asks_for_is_kept_whatever_the_secret() {
+    let (_folder, secret) = secret_file("old");
+    let busy = ResponseTemplate::new(429).insert_header("Retry-After", "3600");
+    let tokens = token_server(busy).await;
+    let server = answering(ok(&["7"])).await;
+    let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+    for secret_now in ["old", "new"] {
+        std::fs::write(&secret, secret_now).expect("a file");
+        let reading = read(&source, "x").await;
+        assert_error(&reading, Reason::SourceUnavailable, "429");
+    }
+    assert_eq!(requests(&tokens).await.len(), 1);
+}
+
+#[tokio::test]
+async fn oauth2_a_source_that_refuses_good_tokens_gets_one_new_one() {
+    let (_folder, secret) = secret_file("s");
+    let tokens = token_server(Counting(AtomicUsize::new(0), 3600)).await;
+    let server = answering(ResponseTemplate::new(401)).await;
+    let source = source(&server.uri(), &oauth2(&tokens.uri(), &secret));
+    for query in 0..50 {
+        let reading = read(&source, &format!("x{query}")).await;
+        assert_error(&reading, Reason::AuthFailed, "401");
+    }
+    assert_eq!(requests(&tokens).await.len(), 2);
+}
+
+/// One who gives up waiting leaves no room for another request.
+#[tokio::test]
+async fn oauth2_a_token_server_that_hangs_has_one_request_at_a_time() {
+    let (_folder, secret) = secret_file("s");
+    let slow = ResponseTemplate::new(200).set_delay(std::time::Duration::from_secs(60));
+    let tokens = token_server(slow).await;
+    let server = answering(ok(&["7"])).await;
+    let more = format!("{}, timeout: 300ms", oauth2(&tokens.uri(), &secret));
+    let source = source(&server.uri(), &more);
+    for query in 0..5 {
+        let reading = read(&source, &format!("x{query}")).await;
+        assert_error(&reading, Reason::SourceUnavailable, "credentials");
+    }
+    assert_eq!(requests(&tokens).await.len(), 1);
+}
+
 #[tokio::test]
 async fn oauth2_a_token_server_that_hangs_ends_with_the_time_limit() {
     let (_folder, secret) = secret_file("s");
@@ -271,12 +346,20 @@ async fn what_a_server_repeats_of_a_secret_is_not_shown() {
     let (_folder, secret) = secret_file("hunter2");
     let file = secret.display();
     let api = r#"{"status": "error", "errorType": "bad_data", "error": "you sent *"}"#;
+    let warns = r#"{"status": "success", "warnings": ["you sent *"], "data":
+        {"resultType": "vector", "result": [{"metric": {}, "value": [1, "1"]}]}}"#;
+    let no_number = r#"{"status": "success", "data":
+        {"resultType": "vector", "result": [{"metric": {}, "value": [1, "*"]}]}}"#;
     for (code, body) in [
         (400, api),
         (401, "you sent *"),
         (403, r#"{"message": "you sent *"}"#),
         (503, "* is not welcome"),
         (200, "you sent *"),
+        (200, api),
+        (200, warns),
+        (200, no_number),
+        (401, "not hunter2: *"),
     ] {
         let server = answering(Repeating(code, body)).await;
         for more in [
@@ -285,7 +368,9 @@ async fn what_a_server_repeats_of_a_secret_is_not_shown() {
             format!(", basicAuth: {{username: user, passwordFile: '{file}'}}"),
         ] {
             let reading = read(&source(&server.uri(), &more), "x").await;
-            assert_eq!(reading.state, SignalState::Error, "{reading:?}");
+            let unusable = [SignalState::Error, SignalState::Inconclusive];
+            assert!(unusable.contains(&reading.state), "{reading:?}");
+            assert!(reading.message.contains('…'), "{reading:?}");
             // The second is that of user and password.
             for planted in ["hunter2", "dXNlcjpodW50ZXIy"] {
                 assert!(!reading.message.contains(planted), "{reading:?}");

@@ -103,3 +103,23 @@ async fn when_none_answers_the_last_one_says_why() {
     read(&source, "x").await;
     assert_eq!((asked(&a).await, asked(&b).await), (2, 2));
 }
+
+#[tokio::test]
+async fn s19_a_replica_that_wants_to_be_left_alone_is_passed_over() {
+    let busy = ResponseTemplate::new(503).insert_header("Retry-After", "300");
+    let a = answering(busy.clone()).await;
+    let b = answering(ResponseTemplate::new(500)).await;
+    let source = pair(&[&a.uri(), &b.uri()], "");
+    for _ in 0..2 {
+        let reading = read(&source, "x").await;
+        assert_error(&reading, Reason::SourceUnavailable, "HTTP 500");
+    }
+    assert_eq!((asked(&a).await, asked(&b).await), (1, 2));
+
+    let (a, b) = (answering(busy.clone()).await, answering(busy).await);
+    let source = pair(&[&a.uri(), &b.uri()], "");
+    assert_error(&read(&source, "x").await, Reason::SourceUnavailable, "503");
+    let reading = read(&source, "x").await;
+    assert_error(&reading, Reason::SourceUnavailable, "left alone until");
+    assert_eq!((asked(&a).await, asked(&b).await), (1, 1));
+}

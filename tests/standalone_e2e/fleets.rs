@@ -212,3 +212,66 @@ async fn an_empty_answer_is_looked_behind_for_each_cluster() -> Result<(), Error
     assert!(status.runs().is_empty());
     Ok(())
 }
+
+/// T84: a probe as a blocker looks at the cluster whose run is due, so one cluster of a fleet waits
+/// and the others do not.
+#[tokio::test]
+async fn t84_a_probe_holds_back_the_run_on_its_own_cluster_alone() -> Result<(), Error> {
+    let clusters = try_join_all((0..2).map(|_| Etcd::default().members(1).start())).await?;
+    clusters[0].fragment(40 * MIB, 2 * MIB).await?;
+    let defragd = defragd()?;
+    defragd.configure(&json!({ "sources": [] }))?;
+    let spec = json!({
+        "signal": { "probe": { "rule": { "all": true } } },
+        "maxBlockedFor": "2s",
+        "blockers": [{ "name": "large", "signal": {
+            "probe": { "rule": { "freeSpaceAbove": "10Mi" } } } }],
+    });
+    let documents = [
+        member("a", &clusters[0]),
+        member("b", &clusters[1]),
+        fleet(spec),
+    ];
+    let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
+    defragd.put("objects.yaml", &documents.join("\n---\n"))?;
+    defragd.start().await?;
+
+    let status = until(&defragd, "the run on b, and a to be blocked", |s| {
+        on(s, "b")["lastRun"].is_object() && on(s, "a")["blocked"]["tooLong"] == true
+    })
+    .await?;
+    let ended: Vec<&Value> = status.runs();
+    assert_eq!(ended.len(), 1, "{status:#?}");
+    assert_eq!(ended[0]["spec"]["clusterRef"]["name"], "b");
+    assert_eq!(
+        on(&status, "a")["blocked"]["by"],
+        json!([{ "name": "large", "reason": "SignalFiring" }])
+    );
+    assert!(on(&status, "b")["blocked"].is_null(), "{status:#?}");
+    let condition = |status: &Status| {
+        let found = status.condition("EtcdDefragPolicy", "fleet", "Blocked");
+        found.map(|(status, reason)| (status.to_owned(), reason.to_owned()))
+    };
+    let words = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+    assert_eq!(condition(&status), words("True", "BlockedTooLong"));
+    let page = defragd.page("/metrics").await?;
+    let since = |cluster: &str| {
+        let name = format!(
+            "defragd_policy_blockers_since_timestamp_seconds{{namespace=\"default\",name=\"fleet\",\
+             cluster=\"{cluster}\",cluster_kind=\"EtcdTarget\"}}"
+        );
+        number(&page, &name)
+    };
+    assert!(since("a").is_some() && since("b").is_none(), "{page}");
+
+    // Somebody does by hand what the blocker waits for.
+    clusters[0].etcdctl(&["defrag"]).await?;
+    let status = until(&defragd, "the run on a", |s| {
+        on(s, "a")["lastRun"].is_object() && on(s, "a")["blocked"].is_null()
+    })
+    .await?;
+    assert_eq!(condition(&status), words("False", "Accepted"));
+    assert_eq!(clusters[0].defragmentations().await?, [2.0]);
+    assert_eq!(clusters[1].defragmentations().await?, [1.0]);
+    Ok(())
+}

@@ -6,11 +6,13 @@ use std::process::Command;
 
 use defragd_harness::{Defragd, Error, Etcd, Prometheus, Status};
 use serde_json::{Value, json};
+use wiremock::matchers::path;
+use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 use crate::support::{defragd, is_complete, policy, run, target, until};
 
 /// Each stands in a file of its own, and must not be found anywhere else.
-const PLANTED: [(&str, &str); 10] = [
+const PLANTED: [(&str, &str); 12] = [
     ("right-password", "planted-right-password"),
     ("wrong-password", "planted-wrong-password"),
     ("bearer", "planted-bearer-token"),
@@ -19,6 +21,8 @@ const PLANTED: [(&str, &str); 10] = [
     ("client-secret", "planted-client-secret"),
     ("tenant", "planted-value-of-a-header"),
     ("webhook", "planted-webhook-token"),
+    ("alertmanager-password", "planted-alertmanager-password"),
+    ("webhook-password", "planted-webhook-password"),
     ("etcd-user", "root"),
     ("etcd-password", "planted-etcd-password"),
     ("wrong-etcd-password", "planted-wrong-etcd-password"),
@@ -26,6 +30,8 @@ const PLANTED: [(&str, &str); 10] = [
 const USER: &str = "scraper";
 /// What nobody planted but a stranger shows.
 const GUESSED: &str = "planted-guess-of-a-stranger";
+/// What the token server grants.
+const GRANTED: &str = "planted-access-token";
 /// Stands where a key should be.
 const NO_KEY: &str = "planted-instead-of-a-key";
 
@@ -46,14 +52,48 @@ impl Files {
     }
 }
 
+/// Refuses whatever is asked, and repeats what it was sent, as some servers do to be helpful.
+struct Talkative;
+
+impl Respond for Talkative {
+    fn respond(&self, request: &Request) -> ResponseTemplate {
+        let sent = request.headers["authorization"].to_str().expect("text");
+        // What the pair of a user holds is known to the server as well.
+        let password = match sent.strip_prefix("Basic ") {
+            Some(_) => planted("alertmanager-password"),
+            None => "",
+        };
+        let words = format!("{sent} is not welcome, nor is {password}");
+        let body = json!({
+            "status": "error", "errorType": "execution", "error": words, "message": words,
+        });
+        ResponseTemplate::new(401).set_body_json(body)
+    }
+}
+
+/// A server that no real one is: it grants a token, and talks too much.
+async fn talkative() -> MockServer {
+    let server = MockServer::start().await;
+    let token = json!({ "access_token": GRANTED, "token_type": "Bearer", "expires_in": 3600 });
+    Mock::given(path("/oauth2/token"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(token))
+        .mount(&server)
+        .await;
+    let others = Mock::given(wiremock::matchers::any()).respond_with(Talkative);
+    others.with_priority(9).mount(&server).await;
+    server
+}
+
 /// Sources that the server accepts, refuses, and cannot be asked with what is planted.
-fn sources(files: &Files, url: &str) -> Value {
+fn sources(files: &Files, url: &str, talkative: &str) -> Value {
     let basic = |password: &str| json!({ "username": USER, "passwordFile": files.of(password) });
-    let oauth2 = json!({
-        "tokenURL": format!("{url}/oauth2/token"),
-        "clientID": "defragd",
-        "clientSecretFile": files.of("client-secret"),
-    });
+    let oauth2 = |url: &str| {
+        json!({
+            "tokenURL": format!("{url}/oauth2/token"),
+            "clientID": "defragd",
+            "clientSecretFile": files.of("client-secret"),
+        })
+    };
     let source = |name: &str, more: Value| {
         let mut http = json!({ "url": url });
         let fields = http.as_object_mut().expect("an object");
@@ -74,12 +114,20 @@ fn sources(files: &Files, url: &str) -> Value {
             "broken",
             json!({ "bearerTokenFile": files.of("broken-bearer") })
         ),
-        source("oauth2", json!({ "oauth2": oauth2 })),
+        source("oauth2", json!({ "oauth2": oauth2(url) })),
+        source(
+            "granted",
+            json!({ "url": talkative, "oauth2": oauth2(talkative) })
+        ),
         source(
             "header",
             json!({ "headerFiles": { "Authorization": files.of("tenant") } })
         ),
         json!({ "name": "pushed", "webhook": { "bearerTokenFile": files.of("webhook") } }),
+        json!({ "name": "pushed-by-user", "webhook": { "basicAuth": basic("webhook-password") } }),
+        json!({ "name": "am", "alertmanager": {
+            "url": talkative, "basicAuth": basic("alertmanager-password"),
+        } }),
     ])
 }
 
@@ -111,17 +159,22 @@ async fn planted_secrets_are_used_and_told_to_nobody() -> Result<(), Error> {
             .basic_auth(USER, planted("right-password"))
             .start(),
     )?;
+    let talkative = talkative().await;
     let defragd = defragd()?;
     let files = Files::write(&defragd);
+    let configured = sources(&files, prometheus.url(), &talkative.uri());
     defragd.configure(&json!({
-        "sources": sources(&files, prometheus.url()),
+        "sources": configured,
         "log": { "level": "debug" },
     }))?;
     let endpoints = cluster.endpoints();
     let probe = json!({ "signal": { "probe": { "rule": { "freeSpaceAbove": "1Gi" } } } });
     let mut wrong_user = policy("wrong-user", probe);
     wrong_user["spec"]["clusterRef"]["name"] = json!("wrong");
-    let alert = json!({ "alert": { "source": "pushed", "matchers": ["alertname=\"a\""] } });
+    let alert = |source: &str| {
+        let signal = json!({ "source": source, "matchers": ["alertname=\"a\""] });
+        json!({ "signal": { "alert": signal }, "dryRun": true })
+    };
     let elsewhere = "http://127.0.0.1:1/planted";
     let objects = [
         with_user("demo", &endpoints, &files, "etcd-password"),
@@ -131,10 +184,12 @@ async fn planted_secrets_are_used_and_told_to_nobody() -> Result<(), Error> {
         asks("bearer", "bearer"),
         asks("broken", "broken"),
         asks("oauth2", "oauth2"),
+        asks("granted", "granted"),
         asks("header", "header"),
         // A source is a name, whatever it looks like.
         asks("elsewhere", elsewhere),
-        policy("pushed", json!({ "signal": alert, "dryRun": true })),
+        policy("pushed", alert("pushed")),
+        policy("am", alert("am")),
         wrong_user,
         run(
             "by-hand",
@@ -146,13 +201,21 @@ async fn planted_secrets_are_used_and_told_to_nobody() -> Result<(), Error> {
     defragd.put("objects.yaml", &text.join("\n---\n"))?;
     defragd.start().await?;
 
-    deliver(&defragd, GUESSED, 401).await;
-    deliver(&defragd, planted("webhook"), 200).await;
+    for (token, wanted) in [(GUESSED, 401), (planted("webhook"), 200)] {
+        let delivery = delivery(&defragd, "pushed").bearer_auth(token);
+        deliver(delivery, wanted).await;
+    }
+    for (password, wanted) in [(GUESSED, 401), (planted("webhook-password"), 200)] {
+        let delivery = delivery(&defragd, "pushed-by-user").basic_auth(USER, Some(password));
+        deliver(delivery, wanted).await;
+    }
     let decisions = [
         ("wrong", "AuthFailed"),
         ("bearer", "AuthFailed"),
         ("broken", "AuthFailed"),
         ("oauth2", "AuthFailed"),
+        ("granted", "AuthFailed"),
+        ("am", "AuthFailed"),
         ("header", "AuthFailed"),
         ("elsewhere", "SourceUnknown"),
         ("wrong-user", "ProbeFailed"),
@@ -171,6 +234,10 @@ async fn planted_secrets_are_used_and_told_to_nobody() -> Result<(), Error> {
         [1.0],
         "with the right password"
     );
+
+    let asked = talkative.received_requests().await.expect("recorded");
+    let used = |header: &str| (asked.iter()).any(|r| r.headers["authorization"] == header);
+    assert!(used(&format!("Bearer {GRANTED}")));
 
     let log = defragd.logged();
     for word in [
@@ -191,7 +258,7 @@ async fn planted_secrets_are_used_and_told_to_nobody() -> Result<(), Error> {
             "status as JSON".to_owned(),
             defragd.status().await?.0.to_string(),
         ),
-        ("lint".to_owned(), lint(&defragd, &files, prometheus.url())),
+        ("lint".to_owned(), lint(&defragd, &files, configured)),
     ];
     state(&defragd.state(), &mut produced);
     defragd.stop().await?;
@@ -205,7 +272,7 @@ fn planted(name: &str) -> &'static str {
     found.map(|(_, content)| *content).expect("it is planted")
 }
 
-async fn deliver(defragd: &Defragd, token: &str, wanted: u16) {
+fn delivery(defragd: &Defragd, source: &str) -> reqwest::RequestBuilder {
     let message = json!({
         "version": "4", "truncatedAlerts": 0,
         "alerts": [{
@@ -213,21 +280,20 @@ async fn deliver(defragd: &Defragd, token: &str, wanted: u16) {
             "startsAt": jiff::Timestamp::now().to_string(), "endsAt": "0001-01-01T00:00:00Z",
         }],
     });
-    let url = format!("http://{}/api/v1/alerts/pushed", defragd.address());
-    let request = reqwest::Client::new().post(&url).bearer_auth(token);
-    let answer = request
-        .body(message.to_string())
-        .send()
-        .await
-        .expect("it answers");
+    let url = format!("http://{}/api/v1/alerts/{source}", defragd.address());
+    reqwest::Client::new().post(&url).body(message.to_string())
+}
+
+async fn deliver(delivery: reqwest::RequestBuilder, wanted: u16) {
+    let answer = delivery.send().await.expect("it answers");
     assert_eq!(answer.status().as_u16(), wanted);
     let words = answer.text().await.expect("words");
     assert!(!words.contains("planted"), "{words}");
 }
 
 /// What lint says of all of it, and of a key that is none.
-fn lint(defragd: &Defragd, files: &Files, url: &str) -> String {
-    let mut config: Value = json!({ "sources": sources(files, url) });
+fn lint(defragd: &Defragd, files: &Files, sources: Value) -> String {
+    let mut config: Value = json!({ "sources": sources });
     let https = json!({
         "url": "https://127.0.0.1:1", "certFile": files.of("no-key"), "keyFile": files.of("no-key"),
     });
@@ -290,11 +356,13 @@ fn nothing_is_told(produced: &[(String, String)]) {
         .iter()
         .filter(|(name, _)| *name != "etcd-user")
         .flat_map(|(_, content)| content.split("\n\n"))
-        .chain([GUESSED, NO_KEY])
+        .chain([GUESSED, GRANTED, NO_KEY])
         .map(str::to_owned)
         .collect();
     secrets.push(basic(USER, planted("right-password")));
     secrets.push(basic(USER, planted("wrong-password")));
+    secrets.push(basic(USER, planted("alertmanager-password")));
+    secrets.push(basic(USER, planted("webhook-password")));
     secrets.push(basic("defragd", planted("client-secret")));
     for (place, text) in produced {
         assert!(

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::*;
@@ -11,8 +12,20 @@ metadata: {name: demo}
 spec: {endpoints: [\"http://127.0.0.1:2379\"]}
 ";
 
+/// Those called `am` and `hook` know of alerts, and all others answer PromQL.
+fn known(name: &str) -> KnownSource {
+    KnownSource {
+        name: name.to_owned(),
+        kind: match name {
+            "am" => SourceKind::Alertmanager,
+            "hook" => SourceKind::Webhook,
+            _ => SourceKind::Prometheus,
+        },
+    }
+}
+
 fn said(text: &str, sources: Option<&[&str]>) -> Vec<String> {
-    let sources: Option<Vec<String>> = sources.map(|s| s.iter().map(|n| (*n).to_owned()).collect());
+    let sources: Option<Vec<KnownSource>> = sources.map(|s| s.iter().copied().map(known).collect());
     lint(&parse("p.yaml", text), sources.as_deref(), Place::Anywhere)
         .iter()
         .map(ToString::to_string)
@@ -29,14 +42,13 @@ fn policy(spec: &str) -> String {
     text + TARGET
 }
 
-#[test]
-fn accepted_but_hardly_meant() {
+fn hardly_meant() -> Vec<(&'static str, String)> {
     let prometheus = |query: &str, rest: &str| {
         policy(&format!(
             "signal: {{prometheus: {{source: main, query: '{query}', {rest}}}}}"
         ))
     };
-    let cases = [
+    vec![
         (
             "units",
             prometheus(
@@ -110,6 +122,41 @@ fn accepted_but_hardly_meant() {
             ),
         ),
         (
+            "blockers of each kind",
+            policy(
+                "signal: {probe: {}}\nblockers:\n- {name: a, signal: {alert: {source: am, matchers: [severity=critical], include: [Silenced]}}}\n\
+                 - {name: b, signal: {metric: {external: {name: etcd_backup_ratio}, above: 1Ki}}}\n\
+                 - {name: c, signal: {probe: {rule: {all: true}}}}\n\
+                 - {name: d, signal: {probe: {rule: {freeSpaceAbove: 1Gi, minReclaim: 1Mi}}}}\n\
+                 - {name: e, signal: {prometheus: {source: main, query: etcd_in_use_bytes / etcd_size_bytes, above: '0.9'}}}",
+            ),
+        ),
+        (
+            "units of a metric",
+            policy(
+                "signal: {metric: {object: {describedObject: {kind: Service, name: etcd, apiVersion: v1}, name: etcd_free_bytes}, above: '0.5'}}",
+            ),
+        ),
+        (
+            "fallback of all",
+            policy(
+                "signal: {prometheus: {source: main, query: up == 0}}\nfallback: {after: 1h, probe: {rule: {all: true}}}\nnoData: Fallback",
+            ),
+        ),
+        (
+            "minReclaim of a fallback",
+            policy(
+                "signal: {prometheus: {source: main, query: up == 0}}\nfallback: {after: 1h, probe: {rule: {freeSpaceAbove: 1Gi, minReclaim: 1Mi}}}\nnoData: Fallback",
+            ),
+        ),
+        (
+            "fleet",
+            policy(
+                "signal: {prometheus: {source: main, query: 'max(etcd_x_bytes)', above: 1Gi, clusterLabel: cluster}}",
+            )
+            .replace("clusterRef: {name: demo}", "clusterSelector: {matchLabels: {tier: prod}}"),
+        ),
+        (
             "timeouts",
             policy("signal: {probe: {}}\nrunTemplate: {memberTimeout: 2h, suspend: true}"),
         ),
@@ -129,9 +176,13 @@ fn accepted_but_hardly_meant() {
             policy("signal: {probe: {}}")
                 .replace("metadata: {name: p}", "metadata: {name: p, namespace: n}"),
         ),
-    ];
+    ]
+}
+
+#[test]
+fn accepted_but_hardly_meant() {
     let mut out = String::new();
-    for (name, text) in cases {
+    for (name, text) in hardly_meant() {
         let said = said(&text, None);
         assert!(!said.is_empty(), "{name}");
         assert!(
@@ -186,7 +237,6 @@ fn errors_come_by_line_together_with_warnings() {
     );
 }
 
-/// The clusters of other operators are no objects of ours; nobody misses a file of them.
 #[test]
 fn unknown_sources_of_alerts_are_errors_too() {
     let text = policy("signal: {alert: {source: ma, matchers: [alertname=a]}}");
@@ -200,6 +250,91 @@ fn unknown_sources_of_alerts_are_errors_too() {
     );
 }
 
+/// The hosts say `SourceUnsuitable` of each.
+#[test]
+fn sources_of_another_kind_are_errors_too() {
+    let all: &[&str] = &["main", "am", "hook"];
+    let query = |source: &str| format!("prometheus: {{source: {source}, query: up == 0}}");
+    let alert = |source: &str| format!("alert: {{source: {source}, matchers: [alertname=a]}}");
+    let signal = |signal: &str| policy(&format!("signal: {{{signal}}}"));
+    let blocker = |signal: &str| {
+        policy(&format!(
+            "signal: {{probe: {{}}}}\nblockers: [{{name: a, signal: {{{signal}}}}}]"
+        ))
+    };
+    for right in [query("main"), alert("am"), alert("hook")] {
+        assert_eq!(said(&signal(&right), Some(all)), Vec::<String>::new());
+        assert_eq!(said(&blocker(&right), Some(all)), Vec::<String>::new());
+    }
+    for (wrong, field, kind, remedy) in [
+        (
+            query("am"),
+            "prometheus.source: \"am\"",
+            "alertmanager, wanted prometheus",
+            "use one of main",
+        ),
+        (
+            query("hook"),
+            "prometheus.source: \"hook\"",
+            "webhook, wanted prometheus",
+            "use one of main",
+        ),
+        (
+            alert("main"),
+            "alert.source: \"main\"",
+            "prometheus, wanted alertmanager or webhook",
+            "use one of am, hook",
+        ),
+    ] {
+        let verdict = format!(
+            "{field} is a source of the kind {kind}; {remedy}, or add it to the configuration"
+        );
+        assert_eq!(
+            said(&signal(&wrong), Some(all)),
+            [format!("p.yaml:6: error: spec.signal.{verdict}")]
+        );
+        assert_eq!(
+            said(&blocker(&wrong), Some(all)),
+            [format!(
+                "p.yaml:7: error: spec.blockers[0].signal.{verdict}"
+            )]
+        );
+    }
+    assert_eq!(
+        said(&signal(&alert("main")), Some(&["main"])),
+        [
+            "p.yaml:6: error: spec.signal.alert.source: \"main\" is a source of the kind prometheus, wanted alertmanager \
+             or webhook; add one of the kind alertmanager or webhook to sources in the configuration, which has none"
+        ]
+    );
+}
+
+/// Fields of the table in docs/policy.md are those that some case is warned of.
+#[test]
+fn each_warning_stands_in_the_table() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/policy.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("## What lint warns of").unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let listed: BTreeSet<String> = rows
+        .filter_map(|row| row.split('|').nth(1))
+        .flat_map(|fields| fields.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
+        .collect();
+    let mut warned = BTreeSet::new();
+    for (_, text) in hardly_meant() {
+        for finding in lint(&parse("p.yaml", &text), None, Place::Anywhere) {
+            let mut path = finding.path.trim_start_matches("spec.").to_owned();
+            for digit in '0'..='9' {
+                path = path.replace(digit, "");
+            }
+            warned.insert(path);
+        }
+    }
+    assert_eq!(listed, warned);
+}
+
+/// The clusters of other operators are no objects of ours; nobody misses a file of them.
 #[test]
 fn clusters_of_other_operators_are_not_looked_for() {
     let text = policy("signal: {probe: {}}").replace(
@@ -245,7 +380,7 @@ fn examples_lint_clean() {
             places.push(Place::Standalone);
         }
         for place in places {
-            let findings = lint(&parsed, Some(&["main".to_owned(), "am".to_owned()]), place);
+            let findings = lint(&parsed, Some(&[known("main"), known("am")]), place);
             let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
             assert_eq!(findings, Vec::<String>::new(), "{place:?}");
         }

@@ -1,14 +1,18 @@
 //! What holds runs back, in spec and status, and the time line of decisions.
 
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::SignalSpec;
+use super::{ClusterStatus, SignalSpec};
 use crate::api::defrag::convert::reason;
 use crate::api::scalar::{Time, mirror};
 use crate::api::schema;
-use crate::core::decide::{self, Blocked, BlockedBy, Spell};
+use crate::core::decide::{self, Blocked, BlockedBy, Spell, TIMELINE_TOTAL};
+use crate::core::reason::Reason;
 
 /// A signal that holds runs back while it fires.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -176,5 +180,38 @@ impl SpellStatus {
             until: self.until.map(Time::timestamp),
             times: self.times,
         }
+    }
+}
+
+/// Bounds the time lines of all clusters together. Those that only say that a signal
+/// does not fire go first, and of both kinds the oldest: a thousand quiet clusters
+/// leave room for the few that did something. What was kept is kept again, so that
+/// storing it once more is no news.
+pub(super) fn keep_small(clusters: &mut [ClusterStatus]) {
+    let mut all: Vec<(bool, Timestamp, usize, usize)> = Vec::new();
+    for (i, cluster) in clusters.iter().enumerate() {
+        let mut last = Timestamp::MIN;
+        for (j, spell) in cluster.timeline.iter().enumerate() {
+            let tells = spell.reason != Reason::SignalNotFiring.as_str();
+            // One that came back stands since the one before it ended.
+            let began = spell.since.timestamp().max(last);
+            last = spell.until.map_or(began, Time::timestamp);
+            all.push((tells, last, i, j));
+        }
+    }
+    let excess = all.len().saturating_sub(TIMELINE_TOTAL);
+    if excess == 0 {
+        return;
+    }
+    all.sort_unstable();
+    let gone: BTreeSet<(usize, usize)> = all[..excess]
+        .iter()
+        .map(|spell| (spell.2, spell.3))
+        .collect();
+    for (i, cluster) in clusters.iter_mut().enumerate() {
+        let mut places = 0..;
+        cluster
+            .timeline
+            .retain(|_| places.next().is_some_and(|j| !gone.contains(&(i, j))));
     }
 }

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::blocked::{BlockedStatus, SpellStatus};
+use super::blocked::{BlockedStatus, SpellStatus, keep_small};
 use super::status::{
     ClusterStatus, EtcdDefragPolicyStatus, LastRunStatus, ObservedTrigger, RunOutcome,
     RunStartStatus, SignalStatus, SummaryStatus,
@@ -13,9 +13,7 @@ use crate::api::defrag::NoteStatus;
 use crate::api::defrag::convert::reason;
 use crate::api::scalar::{Number, Time};
 use crate::api::validate::{self, FieldError};
-use crate::core::decide::{
-    ClusterState, DEGRADED_AFTER, LastRun, RunStart, SignalRecord, TIMELINE_TOTAL,
-};
+use crate::core::decide::{ClusterState, DEGRADED_AFTER, LastRun, RunStart, SignalRecord};
 use crate::core::quantity::human_bytes;
 use crate::core::reason::Reason;
 use crate::core::signal::SignalState;
@@ -214,16 +212,6 @@ impl LastRunStatus {
     }
 }
 
-/// The time lines of all clusters together are bounded: the more clusters, the
-/// shorter each.
-pub(super) fn keep_small(clusters: &mut [ClusterStatus]) {
-    let share = TIMELINE_TOTAL / clusters.len().max(1);
-    for cluster in clusters {
-        let excess = cluster.timeline.len().saturating_sub(share);
-        cluster.timeline.drain(..excess);
-    }
-}
-
 /// What somebody has to put right, or what has to appear.
 pub(super) fn broken(state: &ClusterState) -> Option<(Reason, &str)> {
     let decision = state.decision.as_ref().filter(|note| {
@@ -267,6 +255,8 @@ impl EtcdDefragPolicyStatus {
         keep_small(&mut clusters);
         let summary = Some(clusters[0].summary());
         let mut list = previous.conditions.clone();
+        // Of when it was about many clusters.
+        list.retain(|condition| condition.type_ != types::SERIES_MATCHED);
         let mut set = |type_: &str, status: ConditionStatus, reason: Reason, message: &str| {
             conditions::set(&mut list, type_, status, reason, message, now, generation);
         };

@@ -3,7 +3,8 @@
 //!
 //! An API server passes an object of at most about 1.5 MiB on to etcd, and it adds
 //! who owns which field. So the list of clusters is atomic (its owner is one entry),
-//! what is only said to people is short, and is left out where room is short. What
+//! what is only said to people is short, and is left out where room is short (first
+//! sentences, then the time lines). What
 //! guards a cluster (its last run, its pauses, its starts) is never left out: a
 //! status that would still be too large is not stored, and nothing is started on
 //! the strength of it.
@@ -12,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::convert::{broken, keep_small};
+use super::blocked::keep_small;
+use super::convert::broken;
 use super::status::{ClusterStatus, EtcdDefragPolicyStatus, SummaryStatus, UnmatchedStatus};
 use crate::api::conditions::{self, ConditionStatus, types};
 use crate::api::scalar::Time;
@@ -49,6 +51,8 @@ pub struct FleetNow<'a> {
     pub unlisted: &'a [String],
     /// What was just found out, by cluster.
     pub states: HashMap<String, &'a ClusterState>,
+    /// Whether a label of the series says which of them each is about.
+    pub labelled: bool,
     /// Series about none of them, when somebody just looked.
     pub unmatched: Option<Option<&'a Unmatched>>,
     /// How long a cluster that left is remembered.
@@ -76,7 +80,9 @@ impl EtcdDefragPolicyStatus {
             return Ok(status);
         }
         let clusters = clusters(fleet, previous, now)?;
-        if let Some(unmatched) = fleet.unmatched {
+        if !fleet.labelled {
+            status.forget_series();
+        } else if let Some(unmatched) = fleet.unmatched {
             status.series(unmatched, now);
         }
         let present: Vec<&ClusterStatus> = clusters
@@ -119,6 +125,13 @@ impl EtcdDefragPolicyStatus {
         let generation = self.observed_generation;
         let list = &mut self.conditions;
         conditions::set(list, type_, status, reason, message, now, generation);
+    }
+
+    /// Nobody asks any more whose a series is, so what was found says nothing.
+    fn forget_series(&mut self) {
+        self.unmatched_series = None;
+        self.conditions
+            .retain(|condition| condition.type_ != types::SERIES_MATCHED);
     }
 
     fn series(&mut self, unmatched: Option<&Unmatched>, now: Timestamp) {
@@ -199,6 +212,11 @@ fn clusters(
         for cluster in &mut clusters {
             cluster.silence();
         }
+        if bytes(&clusters) > MAX_BYTES {
+            for cluster in &mut clusters {
+                cluster.timeline.clear();
+            }
+        }
         let bytes = bytes(&clusters);
         if bytes > MAX_BYTES {
             return Err(TooLarge(bytes));
@@ -233,6 +251,9 @@ fn absent(
         ..cluster.clone()
     };
     cluster.silence();
+    if let Some(last) = cluster.timeline.last_mut() {
+        last.until.get_or_insert(since.into());
+    }
     Some(cluster)
 }
 
@@ -265,7 +286,9 @@ impl ClusterStatus {
     /// Leaves out what is only said to people.
     fn silence(&mut self) {
         self.shorten();
-        self.timeline.clear();
+        for spell in &mut self.timeline {
+            spell.message.clear();
+        }
         if let Some(signal) = &mut self.signal {
             signal.message.clear();
         }
@@ -387,6 +410,20 @@ impl<'a> View<'a> {
                 reason,
                 reason.sentence().to_owned(),
             ));
+        }
+        let blocked = of(&|cluster| cluster.blocked.is_some());
+        if !blocked.is_empty() {
+            let too_long = |c: &ClusterStatus| c.blocked.as_ref().is_some_and(|b| b.too_long);
+            let late = of(&too_long);
+            let (reason, names) = if late.is_empty() {
+                (Reason::Blocked, &blocked)
+            } else {
+                (Reason::BlockedTooLong, &late)
+            };
+            set.push((types::BLOCKED, true.into(), reason, on(names)));
+        } else if conditions::get(&status.conditions, types::BLOCKED).is_some() {
+            let message = "no blocker holds a run back".to_owned();
+            set.push((types::BLOCKED, false.into(), Reason::Accepted, message));
         }
         if self
             .present

@@ -140,7 +140,7 @@ pub use fleet::{FleetNow, TooLarge};
 #[x_kube(validation = Rule::new(
         "!has(self.clusterSelector) || has(self.signal.prometheus) || has(self.signal.probe)"
     ).message("clusterSelector needs a prometheus or a probe signal: an alert or a metric does not say which \
-                cluster it is about"))]
+                cluster it is about; use clusterRef with those"))]
 #[x_kube(validation = Rule::new("!has(self.maxConcurrentRuns) || has(self.clusterSelector)")
     .message("maxConcurrentRuns needs clusterSelector: one cluster has one run at a time"))]
 #[x_kube(validation = Rule::new(

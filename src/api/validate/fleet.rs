@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use super::check::Check;
 use super::{Place, labels, quoted};
 use crate::api::defrag::ClusterRef;
-use crate::api::policy::{ClusterSelectorSpec, PrometheusSignalSpec, SignalSpec};
+use crate::api::policy::{ClusterSelectorSpec, MetricSignalSpec, PrometheusSignalSpec, SignalSpec};
 use crate::core::fleet::{Fleet, Selector, SeriesMatch};
 use crate::core::key::ClusterKind;
 
@@ -96,14 +96,15 @@ fn selector_of(check: &mut Check, spec: &ClusterSelectorSpec) -> Selector {
 /// How a series tells which cluster it is about; `None`: each is about all.
 pub(super) fn series(check: &mut Check, signal: &SignalSpec, selects: bool) -> Option<SeriesMatch> {
     const PATH: &str = "spec.signal.prometheus";
-    for (kind, given) in [
-        ("alert", signal.alert.is_some()),
-        ("metric", signal.metric.is_some()),
+    let alert = signal.alert.as_ref();
+    for (kind, value) in [
+        ("alert", alert.map(|alert| alert.matchers.join(", "))),
+        ("metric", signal.metric.as_ref().map(metric_name)),
     ] {
-        if given && selects {
+        if let Some(value) = value.filter(|_| selects) {
             check.fail(
                 format!("spec.signal.{kind}"),
-                "",
+                quoted(&value),
                 "does not say which cluster it is about, so it would fire for every cluster that is selected",
                 "give a policy with clusterRef for each cluster, or ask Prometheus with clusterLabel",
             );
@@ -173,4 +174,11 @@ pub(super) fn series(check: &mut Check, signal: &SignalSpec, selects: bool) -> O
         label: cluster_label.clone()?,
         from: cluster_label_from.clone(),
     })
+}
+
+/// What the metric is called, as far as that is given.
+fn metric_name(metric: &MetricSignalSpec) -> String {
+    let external = metric.external.as_ref().map(|external| &external.name);
+    let object = metric.object.as_ref().map(|object| &object.name);
+    external.or(object).cloned().unwrap_or_default()
 }

@@ -33,15 +33,21 @@ pub struct Spell {
     pub times: u32,
 }
 
-/// Takes the decision that was made at `now` into the time line.
+/// Takes the decision that was made at `now` into the time line; `before` is the
+/// reason of the one that stood.
 ///
 /// The same reason goes on with its spell. A reason that was left less than ten
 /// minutes ago does so too and only counts, so decisions that flap never push out
-/// what was before them.
-pub fn note_decision(state: &mut ClusterState, now: Timestamp) {
+/// what was before them. A decision that goes on although its spell is gone had no
+/// room where it was stored, and does not come back: each look at it would be a write.
+pub fn note_decision(state: &mut ClusterState, before: Option<Reason>, now: Timestamp) {
     let Some(note) = &state.decision else { return };
     let message = bounded(&note.message, MESSAGE_CHARS);
     let timeline = &mut state.timeline;
+    let stands = timeline.last().is_some_and(|spell| spell.until.is_none());
+    if !stands && before == Some(note.reason) {
+        return;
+    }
     if let Some(current) = timeline.last_mut() {
         if current.reason == note.reason && current.until.is_none() {
             current.message = message;

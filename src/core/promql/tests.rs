@@ -346,6 +346,38 @@ fn hints_doubt_units_that_do_not_go_together() {
 }
 
 #[test]
+fn names_of_metrics_draw_the_same_doubts() {
+    let hint = |name: &str, limit: &str| {
+        let limit = Quantity::parse(limit).unwrap();
+        name_hint(name, &Threshold::Below(limit)).map(|h| h.message)
+    };
+    for (name, limit, word) in [
+        ("etcd_free_ratio", "100Mi", "looks like bytes"),
+        ("etcd:free_ratio:max", "50", "looks like a percentage"),
+        ("etcd-used-percent", "500m", "looks like a fraction"),
+        ("etcd_used_percentage_max", "1Gi", "looks like bytes"),
+        ("etcd_free_bytes", "0.5", "is less than 1Ki"),
+        ("etcd_ratio_of_all_BYTES", "500m", "is less than 1Ki"),
+    ] {
+        let message = hint(name, limit).unwrap_or_else(|| panic!("{name} below {limit}: no hint"));
+        assert!(
+            message.starts_with("the metric ") && message.contains(word),
+            "{name}: {message}"
+        );
+    }
+    for (name, limit) in [
+        ("etcd_free_ratio", "0.5"),
+        ("etcd_used_percent", "80"),
+        ("etcd_free_bytes", "100Mi"),
+        ("etcd_written_bytes_per_second", "10"),
+        ("etcd_read_bytes_count", "10"),
+        ("etcd_ratios_bytesize", "10"),
+    ] {
+        assert_eq!(hint(name, limit), None, "{name} below {limit}");
+    }
+}
+
+#[test]
 fn a_query_that_always_fires_draws_a_hint() {
     for text in ["x", "x > bool 5", "sum(x)", "a / b"] {
         assert!(query(text).alert_hint().is_some(), "{text}");

@@ -71,6 +71,27 @@ impl Unit {
         }
     }
 
+    /// By the last word that names a unit: whoever feeds a metrics API names its metrics
+    /// as they like, often after a recording rule (`etcd:free_ratio:max`).
+    fn of_name(name: &str) -> Unit {
+        let lower = name.to_ascii_lowercase();
+        let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        // A rate has another unit, and so has how many there were.
+        if words
+            .iter()
+            .any(|word| ["per", "rate", "count"].contains(word))
+        {
+            return Unit::Unknown;
+        }
+        let units = words.iter().rev().find_map(|word| match *word {
+            "byte" | "bytes" => Some(Unit::Bytes),
+            "ratio" | "fraction" => Some(Unit::Ratio),
+            "percent" | "percentage" => Some(Unit::Percent),
+            _ => None,
+        });
+        units.unwrap_or(Unit::Unknown)
+    }
+
     fn of_call(name: &str, args: &[Box<Expr>]) -> Unit {
         let argument = match name {
             "abs" | "ceil" | "floor" | "round" | "sort" | "sort_desc" | "clamp" | "clamp_min"
@@ -195,7 +216,7 @@ const SMALLEST_BYTES: f64 = 1024.0;
 const LARGEST_RATIO: f64 = 10.0;
 const LARGEST_PERCENT: f64 = 1000.0;
 
-pub(super) fn hint(unit: Unit, threshold: &Threshold) -> Option<UnitHint> {
+pub(super) fn hint(what: &str, unit: Unit, threshold: &Threshold) -> Option<UnitHint> {
     let (word, quantity) = match threshold {
         Threshold::Above(quantity) => ("above", quantity),
         Threshold::Below(quantity) => ("below", quantity),
@@ -204,7 +225,7 @@ pub(super) fn hint(unit: Unit, threshold: &Threshold) -> Option<UnitHint> {
     let quantity = say_quantity(*quantity);
     let message = match unit {
         Unit::Ratio if size > LARGEST_RATIO => format!(
-            "the query looks like a ratio, about 0 to 1, but `{word}: {quantity}` looks like {}: \
+            "{what} looks like a ratio, about 0 to 1, but `{word}: {quantity}` looks like {}: \
              write a fraction such as 0.5",
             if size < SMALLEST_BYTES {
                 "a percentage"
@@ -213,18 +234,23 @@ pub(super) fn hint(unit: Unit, threshold: &Threshold) -> Option<UnitHint> {
             },
         ),
         Unit::Percent if size > LARGEST_PERCENT => format!(
-            "the query looks like a percentage, about 0 to 100, but `{word}: {quantity}` looks \
+            "{what} looks like a percentage, about 0 to 100, but `{word}: {quantity}` looks \
              like bytes: write a number such as 80"
         ),
         Unit::Percent if size > 0.0 && size < 1.0 => format!(
-            "the query looks like a percentage, about 0 to 100, but `{word}: {quantity}` looks \
+            "{what} looks like a percentage, about 0 to 100, but `{word}: {quantity}` looks \
              like a fraction: write a number such as 80"
         ),
         Unit::Bytes if size > 0.0 && size < SMALLEST_BYTES => format!(
-            "the query looks like bytes, but `{word}: {quantity}` is less than 1Ki: write a size \
+            "{what} looks like bytes, but `{word}: {quantity}` is less than 1Ki: write a size \
              such as 100Mi"
         ),
         _ => return None,
     };
     Some(UnitHint { message })
+}
+
+/// A hint when the unit that a metric's name speaks of does not go with the threshold.
+pub fn name_hint(name: &str, threshold: &Threshold) -> Option<UnitHint> {
+    hint("the metric", Unit::of_name(name), threshold)
 }

@@ -54,3 +54,16 @@ fn what_is_given_up_is_not_taken_for_stored() {
     let outcome = batches.take(&key(), &mut other).unwrap_err();
     assert_eq!(outcome.unwrap_err().reason, Reason::NotStored);
 }
+
+#[test]
+fn what_is_given_up_is_not_taken_for_stored_with_what_came_later() {
+    let batches = Batches::default();
+    let mut one = batches.add(&key(), item(1));
+    let mut other = batches.add(&key(), item(2));
+    drop(batches.take(&key(), &mut one).unwrap());
+    let mut later = batches.add(&key(), item(3));
+    let outcome = batches.take(&key(), &mut other).unwrap_err();
+    assert_eq!(outcome.unwrap_err().reason, Reason::NotStored);
+    let batch = batches.take(&key(), &mut later).unwrap();
+    assert_eq!(generations(&batch), [3], "it is left to whoever brought it");
+}

@@ -5,9 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,7 +14,6 @@ use kube::{Api, Client};
 
 use super::api::{ApiError, FIELD_MANAGER, REQUEST_TIMEOUT, bounded};
 use crate::signals::webhook::{AlertStore, Kept, StoreError};
-use crate::telemetry::Telemetry;
 
 /// The key with the alerts.
 const KEY: &str = "alerts.json";
@@ -26,7 +22,6 @@ const KEY: &str = "alerts.json";
 pub(super) struct ConfigMapAlerts {
     api: Api<ConfigMap>,
     namespace: String,
-    telemetry: Arc<Telemetry>,
 }
 
 impl fmt::Debug for ConfigMapAlerts {
@@ -43,28 +38,11 @@ fn name_of(source: &str) -> String {
 }
 
 impl ConfigMapAlerts {
-    pub(super) fn new(client: Client, namespace: &str, telemetry: Arc<Telemetry>) -> Self {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
         ConfigMapAlerts {
             api: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),
-            telemetry,
         }
-    }
-
-    async fn request<T>(
-        &self,
-        verb: &'static str,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, ApiError> {
-        let began = Instant::now();
-        let done = bounded(REQUEST_TIMEOUT, request).await;
-        let code = match &done {
-            Ok(_) => Some(200),
-            Err(error) => error.code(),
-        };
-        self.telemetry
-            .api_request(verb, "configmaps", code, began.elapsed());
-        done
     }
 
     fn failed(&self, verb: &str, source: &str, error: &ApiError) -> StoreError {
@@ -85,7 +63,7 @@ impl AlertStore for ConfigMapAlerts {
     fn load<'a>(&'a self, source: &'a str) -> BoxFuture<'a, Result<Kept, StoreError>> {
         async move {
             let name = name_of(source);
-            match self.request("get", self.api.get(&name)).await {
+            match bounded(REQUEST_TIMEOUT, self.api.get(&name)).await {
                 Ok(map) => Ok(Kept {
                     content: map.data.and_then(|mut data| data.remove(KEY)),
                     version: map.metadata.resource_version,
@@ -124,15 +102,11 @@ impl AlertStore for ConfigMapAlerts {
                 ..PostParams::default()
             };
             let (verb, done) = if exists {
-                let done = self
-                    .request("update", self.api.replace(&name, &params, &map))
-                    .await;
-                ("update", done)
+                let replaced = self.api.replace(&name, &params, &map);
+                ("update", bounded(REQUEST_TIMEOUT, replaced).await)
             } else {
-                (
-                    "create",
-                    self.request("create", self.api.create(&params, &map)).await,
-                )
+                let created = self.api.create(&params, &map);
+                ("create", bounded(REQUEST_TIMEOUT, created).await)
             };
             match done {
                 Ok(_) => Ok(()),

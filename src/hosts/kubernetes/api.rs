@@ -2,10 +2,15 @@
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+
+use super::counted::Counting;
+use crate::telemetry::Telemetry;
 
 /// How long one request may take. While the etcd behind the API server is being
 /// defragmented, requests wait for it; what is given up is asked again.
@@ -33,11 +38,11 @@ pub enum ClientError {
     Unusable(String),
 }
 
-/// A client by `KUBECONFIG`, or else by the pod's service account.
+/// A client by `KUBECONFIG`, or else by the pod's service account. Its requests are counted.
 ///
 /// # Errors
 /// When neither leads to an API server.
-pub(super) async fn client() -> Result<Client, ClientError> {
+pub(super) async fn client(telemetry: Arc<Telemetry>) -> Result<Client, ClientError> {
     let mut config = match std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
         Some(path) => {
             let unusable = |problem: String| ClientError::Kubeconfig {
@@ -67,7 +72,9 @@ pub(super) async fn client() -> Result<Client, ClientError> {
         http::header::USER_AGENT,
         http::HeaderValue::from_static(agent),
     ));
-    Client::try_from(config).map_err(|e| ClientError::Unusable(chain(&e)))
+    let builder = ClientBuilder::try_from(config);
+    let builder = builder.map_err(|e| ClientError::Unusable(chain(&e)))?;
+    Ok(builder.with_layer(&Counting(telemetry)).build())
 }
 
 /// Why a request has no result.
@@ -95,6 +102,11 @@ impl ApiError {
 
     pub(super) fn is_not_found(&self) -> bool {
         self.code() == Some(404)
+    }
+
+    /// Whether the same request may have another answer soon.
+    pub(super) fn may_pass(&self) -> bool {
+        !self.is_definite() || self.code() == Some(429)
     }
 
     /// False when the request may have been carried out all the same.

@@ -15,8 +15,9 @@ use kube::api::DynamicObject;
 
 use super::kept::Kept;
 use super::objects::{
-    Kind, Policies, Runs, Targets, Version, cluster_of, generation_of, has_finalizer, is_deleting,
-    key_of, policy_view, run_view, selects, status, target, uid_of, valid_policy, version_of,
+    Kind, Lost, Policies, Runs, Targets, Version, cluster_of, generation_of, has_finalizer,
+    is_deleting, key_of, policy_view, run_view, selects, status, target, uid_of, valid_policy,
+    version_of,
 };
 use crate::core::decide::Policy;
 use crate::core::key::{ClusterKey, ObjectKey};
@@ -85,8 +86,7 @@ pub(super) enum Change {
     PolicyGone(ObjectKey),
     Run(Arc<RunView>),
     RunGone(ObjectKey),
-    /// Its record cannot be read, for this reason; it is about this cluster.
-    RunUnreadable(ObjectKey, ClusterKey, String),
+    RunUnreadable(ObjectKey, Lost),
     /// The cluster that a target describes is to be worked out again. It has other
     /// labels: also the clusters that policies select.
     Target {
@@ -169,10 +169,10 @@ impl Cached for Runs {
     ) -> ((), Change) {
         match run_view(key, object, status) {
             Ok(view) => ((), Change::Run(Arc::new(view))),
-            Err((cluster, problem)) => {
+            Err(lost) => {
                 let key = key.clone();
-                tracing::error!(run = %key, "unable to read the run's record: {problem}");
-                ((), Change::RunUnreadable(key, cluster, problem))
+                tracing::error!(run = %key, "unable to read the run's record: {}", lost.problem);
+                ((), Change::RunUnreadable(key, lost))
             }
         }
     }

@@ -41,6 +41,7 @@ struct Reached {
     connection: Result<Arc<Connection>, Note>,
     busy: Option<Note>,
     cluster_id: Option<ClusterId>,
+    remarks: Vec<String>,
 }
 
 impl Reached {
@@ -49,6 +50,7 @@ impl Reached {
             connection: Err(note),
             busy: None,
             cluster_id: None,
+            remarks: Vec::new(),
         }
     }
 }
@@ -89,6 +91,7 @@ impl Clusters {
                 connection: view.spec.clone(),
                 busy: view.busy.clone(),
                 cluster_id: Some(id),
+                remarks: view.remarks.clone(),
             };
             self.put(views, cluster.clone(), view.generation, reached);
         }
@@ -100,15 +103,25 @@ impl Clusters {
             connection: spec,
             busy,
             cluster_id,
+            remarks,
         } = reached;
-        let same = views.target(&key).is_some_and(|old| {
+        let old = views.target(&key);
+        let same = old.as_ref().is_some_and(|old| {
             old.generation == generation
                 && old.spec == spec
                 && old.busy == busy
                 && old.cluster_id == cluster_id
+                && old.remarks == remarks
         });
         if same {
             return;
+        }
+        // An object of others has no status of ours to say it in.
+        if key.kind != ClusterKind::EtcdTarget
+            && !remarks.is_empty()
+            && old.is_none_or(|old| old.remarks != remarks)
+        {
+            tracing::warn!(cluster = %key, "{}", remarks.join("; "));
         }
         views.put_target(Arc::new(TargetView {
             key,
@@ -117,6 +130,7 @@ impl Clusters {
             spec,
             cluster_id,
             busy,
+            remarks,
         }));
     }
 
@@ -131,11 +145,11 @@ impl Clusters {
                 };
             }
         };
-        let (endpoints, busy) = match &target.members {
-            Members::Endpoints(urls) => (Ok(urls.clone()), None),
+        let (endpoints, busy, remarks) = match &target.members {
+            Members::Endpoints(urls) => (Ok(urls.clone()), None, Vec::new()),
             Members::Pods { .. } => match self.pods_of(key, target) {
-                Ok(members) => (Ok(members.endpoints), members.busy),
-                Err(note) => (Err(note), None),
+                Ok(members) => (Ok(members.endpoints), members.busy, members.remarks),
+                Err(note) => (Err(note), None, Vec::new()),
             },
         };
         let connection = endpoints.and_then(|endpoints| {
@@ -148,6 +162,7 @@ impl Clusters {
             connection,
             busy,
             cluster_id,
+            remarks,
         }
     }
 
@@ -219,6 +234,7 @@ impl Clusters {
                     .map_err(|error| Note::new(Reason::MembersUnresolved, error.to_string())),
                 busy: resolved.members.busy,
                 cluster_id: resolved.cluster_id.or(known_id),
+                remarks: resolved.members.remarks,
             },
             Err(note) => Reached {
                 cluster_id: known_id,

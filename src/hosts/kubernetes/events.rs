@@ -1,5 +1,5 @@
-//! Events, told in the background: one that cannot be stored is logged and
-//! holds up nobody.
+//! Events, told in the background: one that cannot be stored for a while is
+//! logged and holds up nobody.
 //!
 //! The same thing said again about the same object is counted up. kube's own
 //! recorder takes two events for the same by their reason alone, and would tell
@@ -16,6 +16,8 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::api::{ApiError, REQUEST_TIMEOUT, bounded};
 use crate::engine::Event;
@@ -32,21 +34,62 @@ const NAME_LIMIT: usize = 253;
 /// a series.
 const SAME_SERIES: Duration = Duration::from_secs(6 * 60);
 
+/// How often one event is tried, and the pause after the first attempt, which doubles: the
+/// API server stands still while the etcd behind it is defragmented.
+const ATTEMPTS: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long a stop waits for what is still to be told.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// Where events are handed in.
 #[derive(Clone, Debug)]
 pub(super) struct Events(mpsc::Sender<(ObjectReference, Event)>);
 
+/// What is being told, in the background.
+#[derive(Debug)]
+pub(super) struct Telling {
+    last: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Telling {
+    /// Takes no more events, and waits a little until those at hand are told.
+    pub(super) async fn finish(mut self) {
+        self.last.cancel();
+        if tokio::time::timeout(LAST_WORDS, &mut self.task)
+            .await
+            .is_err()
+        {
+            self.task.abort();
+            tracing::warn!("events that could not be stored within {LAST_WORDS:?} are dropped");
+        }
+    }
+}
+
 impl Events {
     /// Starts telling, under the name of this replica.
-    pub(super) fn start(client: Client, instance: String) -> Self {
+    pub(super) fn start(client: Client, instance: String) -> (Self, Telling) {
         let (hand_in, mut handed_in) = mpsc::channel::<(ObjectReference, Event)>(WAITING);
         let mut recorder = Recorder {
             client,
             instance,
             told: BTreeMap::new(),
+            pause: PAUSE,
         };
-        tokio::spawn(async move {
-            while let Some((about, event)) = handed_in.recv().await {
+        let last = CancellationToken::new();
+        let close = last.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let next = tokio::select! {
+                    biased;
+                    // What was handed in before is still received.
+                    () = close.cancelled(), if !handed_in.is_closed() => {
+                        handed_in.close();
+                        continue;
+                    }
+                    next = handed_in.recv() => next,
+                };
+                let Some((about, event)) = next else { break };
                 if let Err(error) = recorder.tell(&about, &event).await {
                     tracing::warn!(
                         object = about.name, reason = %event.note.reason, %error,
@@ -55,7 +98,7 @@ impl Events {
                 }
             }
         });
-        Events(hand_in)
+        (Events(hand_in), Telling { last, task })
     }
 
     pub(super) fn tell(&self, about: ObjectReference, event: Event) {
@@ -70,6 +113,8 @@ struct Recorder {
     client: Client,
     instance: String,
     told: BTreeMap<Said, Told>,
+    /// After a first attempt.
+    pause: Duration,
 }
 
 /// What makes two events the same.
@@ -107,7 +152,9 @@ impl Recorder {
             };
             let patch = Patch::Merge(json!({ "series": series }));
             let params = PatchParams::default();
-            match bounded(REQUEST_TIMEOUT, api.patch(&told.name, &params, &patch)).await {
+            // Twice the same count is the same.
+            let patched = insistently(self.pause, || api.patch(&told.name, &params, &patch));
+            match patched.await {
                 Ok(_) => {
                     told.count = series.count;
                     told.last = Instant::now();
@@ -121,7 +168,12 @@ impl Recorder {
         let stored = api_event(about, &said, event.warning, &self.instance);
         let name = stored.metadata.name.clone().unwrap_or_default();
         let params = PostParams::default();
-        bounded(REQUEST_TIMEOUT, api.create(&params, &stored)).await?;
+        match insistently(self.pause, || api.create(&params, &stored)).await {
+            Ok(_) => {}
+            // Its time is in the name: it is this one, and the answer was lost.
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
         let told = Told {
             name,
             count: 1,
@@ -130,6 +182,25 @@ impl Recorder {
         self.told.insert(said, told);
         Ok(())
     }
+}
+
+/// One request, again and again while it may have another answer soon.
+async fn insistently<T, R>(pause: Duration, request: impl Fn() -> R) -> Result<T, ApiError>
+where
+    R: Future<Output = kube::Result<T>>,
+{
+    let mut pause = pause;
+    for _ in 1..ATTEMPTS {
+        match bounded(REQUEST_TIMEOUT, request()).await {
+            Err(error) if error.may_pass() => {
+                tracing::debug!(%error, "an event is told again");
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            done => return done,
+        }
+    }
+    bounded(REQUEST_TIMEOUT, request()).await
 }
 
 /// A new event, said for the first time now.
@@ -178,7 +249,83 @@ fn shortened(text: &str, limit: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use wiremock::matchers::method;
+    use wiremock::{Mock, MockServer, ResponseTemplate};
+
     use super::*;
+    use crate::core::reason::Reason;
+    use crate::core::run::Note;
+    use crate::engine::{About, ObjectKey};
+
+    /// Answers so, once.
+    async fn answers(server: &MockServer, code: u16) {
+        let status = json!({ "kind": "Status", "apiVersion": "v1", "code": code });
+        let answer = ResponseTemplate::new(code).set_body_json(status);
+        let mock = Mock::given(method("POST")).respond_with(answer);
+        mock.up_to_n_times(1).expect(1).mount(server).await;
+    }
+
+    /// The names of events that somebody asked to store.
+    async fn asked(server: &MockServer) -> Vec<String> {
+        let requests = server.received_requests().await.unwrap();
+        let bodies = requests.iter().map(|request| {
+            let event: ApiEvent = serde_json::from_slice(&request.body).unwrap();
+            event.metadata.name.unwrap()
+        });
+        bodies.collect()
+    }
+
+    async fn recorder(server: &MockServer) -> Recorder {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut config = kube::Config::new(server.uri().parse().unwrap());
+        config.default_retry = false;
+        Recorder {
+            client: Client::try_from(config).unwrap(),
+            instance: "defragd-0".to_owned(),
+            told: BTreeMap::new(),
+            pause: Duration::from_millis(1),
+        }
+    }
+
+    async fn tell(recorder: &mut Recorder) -> Result<(), ApiError> {
+        let about = ObjectReference {
+            name: Some("r".to_owned()),
+            namespace: Some("a".to_owned()),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            about: About::Run(ObjectKey {
+                namespace: "a".to_owned(),
+                name: "r".to_owned(),
+            }),
+            warning: false,
+            note: Note::new(Reason::SweepComplete, "done"),
+        };
+        recorder.tell(&about, &event).await
+    }
+
+    #[tokio::test]
+    async fn an_event_whose_answer_was_lost_is_the_same_event() {
+        let server = MockServer::start().await;
+        for code in [429, 503, 500, 409] {
+            answers(&server, code).await;
+        }
+        let mut recorder = recorder(&server).await;
+        tell(&mut recorder).await.unwrap();
+        let asked = asked(&server).await;
+        assert_eq!(asked.len(), 4);
+        assert!(asked.iter().all(|name| *name == asked[0]), "{asked:?}");
+        assert_eq!(recorder.told.len(), 1, "it is stored");
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_is_told_once() {
+        let server = MockServer::start().await;
+        answers(&server, 403).await;
+        let mut recorder = recorder(&server).await;
+        assert_eq!(tell(&mut recorder).await.unwrap_err().code(), Some(403));
+        assert_eq!(asked(&server).await.len(), 1);
+    }
 
     #[test]
     fn a_long_note_is_cut_between_characters() {

@@ -24,6 +24,14 @@ pub(super) enum Resource {
 }
 
 impl Resource {
+    pub(super) const ALL: [Resource; 5] = [
+        Resource::Pods,
+        Resource::CozystackClusters,
+        Resource::CozystackMembers,
+        Resource::CozystackDefrags,
+        Resource::EtcdIoClusters,
+    ];
+
     /// As in rules and in the words of `kubectl`.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
@@ -151,6 +159,7 @@ impl Follower {
                 table: self.table.clone(),
                 telemetry: self.telemetry.clone(),
                 changes: self.changes.clone(),
+                said: None,
             };
             let labels = need.labels.clone();
             let watching = async move { super::watch::follow(api, &labels, sink).await };
@@ -181,6 +190,8 @@ struct TableSink {
     table: Table,
     telemetry: Arc<Telemetry>,
     changes: watch::Sender<u64>,
+    /// The failure that the log tells of.
+    said: Option<Failure>,
 }
 
 impl TableSink {
@@ -203,6 +214,7 @@ impl Sink for TableSink {
     }
 
     fn seen(&mut self, mut object: DynamicObject) {
+        self.said = None;
         object.metadata.managed_fields = None;
         let name = object.metadata.name.clone().unwrap_or_default();
         let object = Arc::new(object);
@@ -218,6 +230,7 @@ impl Sink for TableSink {
     }
 
     fn complete(&mut self) {
+        self.said = None;
         if let Some(listing) = self.listing.take() {
             self.objects = listing;
         }
@@ -240,12 +253,16 @@ impl Sink for TableSink {
                 self.objects.clear();
                 Known::NotServed
             }
-            Failure::Other(problem) => {
-                tracing::warn!(
-                    resource,
-                    namespace = self.need.namespace,
-                    "unable to watch: {problem}"
-                );
+            Failure::Other(ref problem) => {
+                let problem = problem.clone();
+                if self.said.as_ref() != Some(&failure) {
+                    tracing::warn!(
+                        resource,
+                        namespace = self.need.namespace,
+                        "unable to watch, trying again: {problem}"
+                    );
+                    self.said = Some(failure);
+                }
                 let listed = lock(&self.table)
                     .get(&self.need)
                     .is_some_and(|f| matches!(f.known, Known::Objects(_)));
@@ -258,5 +275,58 @@ impl Sink for TableSink {
             }
         };
         self.publish(known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_once_until_it_is_another_or_over() {
+        let mut sink = TableSink {
+            need: Need {
+                resource: Resource::Pods,
+                namespace: "a".to_owned(),
+                labels: String::new(),
+            },
+            objects: BTreeMap::new(),
+            listing: None,
+            table: Table::default(),
+            telemetry: Arc::default(),
+            changes: watch::Sender::new(0),
+            said: None,
+        };
+        let busy = || Failure::Other("busy".to_owned());
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..100 {
+                sink.failed(busy());
+            }
+            sink.failed(Failure::Other("gone".to_owned()));
+            sink.complete();
+            sink.failed(busy());
+        });
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(log.lines().count(), 3, "{log}");
     }
 }

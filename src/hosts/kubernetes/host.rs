@@ -1,31 +1,33 @@
 //! [`Host`] over the Kubernetes API.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
-use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use tokio::sync::watch;
 
 use super::api::FIELD_MANAGER;
 use super::cache::{Cache, Cached, Change};
 use super::clusters::Clusters;
+use super::current::Current;
 use super::events::Events;
+use super::new_run::new_run;
 use super::objects::{Policies, Runs, Targets, generation_of, is_deleting, owner_of, uid_of};
 use super::store::{Store, Written, not_stored};
 use super::unreadable::Unreadable;
 use crate::api::API_VERSION;
-use crate::api::defrag::{ClusterRef, EtcdDefrag, EtcdDefragSpec, EtcdDefragStatus};
+use crate::api::defrag::{EtcdDefrag, EtcdDefragStatus};
 use crate::api::policy::{EtcdDefragPolicy, EtcdDefragPolicySpec};
 use crate::api::target::{EtcdTarget, EtcdTargetStatus};
 use crate::core::decide::Policy;
 use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
 use crate::core::reason::Reason;
-use crate::core::run::{Note, RunRecord};
+use crate::core::run::RunRecord;
 use crate::core::target::Members;
+use crate::core::view::ClusterId;
 use crate::engine::{
     About, Created, Event, FleetReport, FleetView, Host, HostError, NewRun, PolicyOn, PolicyReport,
     PolicyView, RunView, TargetReport, TargetView, now,
@@ -34,13 +36,6 @@ use crate::hosts::fleet::{self, Batches, Item};
 use crate::hosts::report;
 use crate::hosts::views::Views;
 
-/// Why a policy made the run.
-const CAUSE: &str = "defragd.dev/cause";
-/// The policy that made the run.
-const POLICY_LABEL: &str = "defragd.dev/policy";
-/// The cluster that the run is about.
-const CLUSTER_LABEL: &str = "defragd.dev/cluster";
-
 /// The Kubernetes host.
 pub(super) struct KubernetesHost {
     pub(super) store: Store,
@@ -48,6 +43,7 @@ pub(super) struct KubernetesHost {
     pub(super) clusters: Clusters,
     pub(super) events: Events,
     pub(super) unreadable: Unreadable,
+    pub(super) current: Current,
     /// Reports of policies that are stored together.
     pub(super) batches: Batches,
 }
@@ -60,6 +56,7 @@ impl KubernetesHost {
             clusters,
             events,
             unreadable: Unreadable::default(),
+            current: Current::default(),
             batches: Batches::default(),
         }
     }
@@ -73,16 +70,18 @@ impl KubernetesHost {
             Change::Fleet(key) => self.show_fleet(cache, &key),
             Change::PolicyGone(key) => self.views.remove_policy(&key),
             Change::Run(view) => {
-                self.unreadable.remove(&view.key);
+                let key = view.key.clone();
                 self.views.put_run(view);
+                self.unreadable.remove(&key);
             }
             Change::RunGone(key) => {
                 self.unreadable.remove(&key);
                 self.views.remove_run(&key);
             }
-            Change::RunUnreadable(key, cluster, problem) => {
+            Change::RunUnreadable(key, lost) => {
+                // First: nobody may find it neither here nor there.
+                self.unreadable.insert(key.clone(), lost);
                 self.views.remove_run(&key);
-                self.unreadable.insert(key, cluster, problem);
             }
             Change::Target { key, relabelled } => {
                 self.clusters.show_target(cache, &self.views, &key);
@@ -105,6 +104,14 @@ impl KubernetesHost {
         let mut cache = self.store.cache();
         let change = cache.drop_object::<K>(key, uid);
         self.show(&cache, change);
+    }
+
+    /// What is known of the runs of this scope is what is stored.
+    pub(super) fn proved(&self, scope: Option<&str>) {
+        if self.current.proved(scope) {
+            tracing::info!(namespace = scope, "the runs are known again");
+            self.views.wake();
+        }
     }
 
     /// A list that began at `since` is complete: what is not in it is gone.
@@ -164,6 +171,22 @@ impl KubernetesHost {
             )));
         }
         super::objects::policy_spec(&stored).map_err(refuse)
+    }
+
+    /// Whether the runs on the cluster of that name and id are known, by all its names.
+    fn readable(
+        &self,
+        cluster: Option<&ClusterKey>,
+        id: Option<ClusterId>,
+    ) -> Result<(), HostError> {
+        if self.unreadable.is_empty() && self.current.is_sure() {
+            return Ok(());
+        }
+        let mut names = id.map(|id| self.views.names_of(id)).unwrap_or_default();
+        names.extend(cluster.cloned());
+        self.unreadable.check_cluster(&names, id)?;
+        let namespaces = names.iter().map(|name| name.object.namespace.as_str());
+        self.current.check(namespaces)
     }
 
     /// Where the cluster is asked; nowhere while that is not known.
@@ -226,18 +249,26 @@ impl Host for KubernetesHost {
         Ok(self.views.run(key))
     }
 
-    /// One that cannot be read holds up its own cluster, not those of others.
+    /// What cannot be read holds up its own cluster, not those of others.
     fn runs(&self) -> Result<Vec<Arc<RunView>>, HostError> {
+        self.current.check_any()?;
         Ok(self.views.runs())
     }
 
     fn unfinished_runs(&self) -> Result<Vec<Arc<RunView>>, HostError> {
+        self.current.check_any()?;
         Ok(self.views.unfinished_runs())
     }
 
     fn runs_on(&self, cluster: &ClusterKey) -> Result<Vec<Arc<RunView>>, HostError> {
-        self.unreadable.check_cluster(cluster)?;
+        let target = self.views.target(cluster);
+        self.readable(Some(cluster), target.and_then(|target| target.cluster_id))?;
         Ok(self.views.runs_on(cluster))
+    }
+
+    fn runs_of(&self, id: ClusterId) -> Result<Vec<Arc<RunView>>, HostError> {
+        self.readable(None, Some(id))?;
+        Ok(self.views.runs_of(id))
     }
 
     fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>> {
@@ -281,11 +312,7 @@ impl Host for KubernetesHost {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        match self
-            .store
-            .write::<Runs, _>("create", api.create(&params, &wanted))
-            .await?
-        {
+        match self.store.write(api.create(&params, &wanted)).await? {
             Ok(object) => {
                 self.take::<Runs>(&object);
                 Ok(Created::New)
@@ -424,10 +451,7 @@ impl Host for KubernetesHost {
             }),
             ..DeleteParams::background()
         };
-        let removed = self
-            .store
-            .write::<Runs, _>("delete", api.delete(&key.name, &params))
-            .await?;
+        let removed = self.store.write(api.delete(&key.name, &params)).await?;
         match removed {
             Ok(_) => Ok(()),
             // It is gone, or another object has its name.
@@ -485,105 +509,5 @@ pub(super) fn tolerate_vanished<S>(
         Ok(written) => Ok(Some(written)),
         Err(error) if error.reason == Reason::RunVanished => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// The run that a policy asks for, made after the policy's template.
-fn new_run(
-    key: &ObjectKey,
-    policy: &PolicyView,
-    spec: EtcdDefragPolicySpec,
-    cause: &Note,
-) -> Result<DynamicObject, serde_json::Error> {
-    let run = EtcdDefragSpec {
-        cluster_ref: spec
-            .cluster_ref
-            .unwrap_or_else(|| ClusterRef::to(&policy.cluster)),
-        run: spec.run_template.unwrap_or_default(),
-    };
-    let metadata = ObjectMeta {
-        name: Some(key.name.to_string()),
-        namespace: Some(key.namespace.to_string()),
-        labels: Some(BTreeMap::from([
-            (POLICY_LABEL.to_owned(), label(&policy.key.name)),
-            (
-                CLUSTER_LABEL.to_owned(),
-                label(&policy.cluster.local_name()),
-            ),
-        ])),
-        annotations: Some(BTreeMap::from([(
-            CAUSE.to_owned(),
-            format!("{}: {}", cause.reason, cause.message),
-        )])),
-        owner_references: Some(vec![OwnerReference {
-            api_version: API_VERSION.to_owned(),
-            kind: EtcdDefragPolicy::kind(&()).into_owned(),
-            name: policy.key.name.to_string(),
-            uid: policy.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }]),
-        ..ObjectMeta::default()
-    };
-    let object = serde_json::json!({
-        "apiVersion": API_VERSION,
-        "kind": EtcdDefrag::kind(&()),
-        "metadata": metadata,
-        "spec": run,
-    });
-    serde_json::from_value(object)
-}
-
-/// A value of a label that tells names apart: the name itself where it fits.
-fn label(name: &str) -> String {
-    use sha2::{Digest, Sha256};
-    /// Longest value of a label.
-    const LIMIT: usize = 63;
-    /// Digits of a digest that keep names apart.
-    const DIGEST: usize = 10;
-    let fitting: String = name
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect();
-    if fitting == name && name.len() <= LIMIT {
-        return fitting;
-    }
-    let digest = Sha256::digest(name.as_bytes());
-    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let stem: String = fitting.chars().take(LIMIT - DIGEST - 1).collect();
-    format!("{stem}-{}", &digest[..DIGEST])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_valid_and_tell_names_apart() {
-        assert_eq!(label("main"), "main");
-        let long = "a".repeat(253);
-        let other = format!("{}b", "a".repeat(252));
-        for name in [
-            long.as_str(),
-            other.as_str(),
-            "EtcdCluster.operator.etcd.io/main",
-        ] {
-            let label = label(name);
-            assert!(label.len() <= 63, "{label}");
-            assert!(
-                label
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-                    && label.ends_with(|c: char| c.is_ascii_alphanumeric()),
-                "{label}"
-            );
-        }
-        assert_ne!(label(&long), label(&other));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | room | what happens there |
 //! | --- | --- |
-//! | [`api`] | requests: a client, bounded in time, errors in words |
+//! | [`api`], [`counted`] | requests: a client, bounded in time, counted, errors in words |
 //! | [`lease`] | who leads, and until when |
 //! | [`term`] | what the leader does from its election to its end |
 //! | [`watch`], [`watched`] | a watch that goes on; our own kinds, watched |
@@ -11,10 +11,12 @@
 //! | [`cache`], [`kept`] | what is believed to be stored, in little room |
 //! | [`store`] | statuses and finalizers, written so that a late replica cannot |
 //! | [`unreadable`] | runs that nobody can work on |
+//! | [`current`] | whether the runs that are known are those that are stored |
 //! | [`follow`], [`clusters`], [`resolve`] | how a cluster is reached: by a target's endpoints, by pods, by other operators' objects |
 //! | [`alerts`] | alerts that were delivered |
 //! | [`fleets`] | policies that select their clusters |
 //! | [`secrets`], [`events`] | credentials, and what people are told |
+//! | [`new_run`] | the object of a run that a policy asks for |
 //! | [`host`] | all of that as the engine's [`Host`](crate::engine::Host) |
 //!
 //! Every replica watches and is ready; only the leader runs the engine. A leader
@@ -24,12 +26,15 @@ mod alerts;
 mod api;
 mod cache;
 mod clusters;
+mod counted;
+mod current;
 mod events;
 mod fleets;
 mod follow;
 mod host;
 mod kept;
 mod lease;
+mod new_run;
 mod objects;
 mod resolve;
 mod secrets;
@@ -58,7 +63,7 @@ use self::lease::{Elector, Leadership};
 use self::secrets::ApiSecrets;
 use self::store::Store;
 use self::term::Terms;
-use self::watched::{First, KINDS, watch_all};
+use self::watched::{First, KINDS, keep_current, watch_all};
 use crate::engine;
 use crate::hosts::config::Config;
 use crate::signals::Sources;
@@ -119,13 +124,14 @@ pub async fn run(
         log: _,
     } = config;
     let sources = Sources::from_config(sources)?;
-    let client = api::client().await?;
+    let telemetry = Arc::new(Telemetry::default());
+    let client = api::client(telemetry.clone()).await?;
     let metrics_api = MetricsApi::new(client.clone(), metrics_api::Limits::default());
     let sources = Arc::new(sources.with_metrics_api(metrics_api));
     let stop = shutdown.child_token();
     // However this function ends, what it has begun ends with it.
     let _guard = stop.clone().drop_guard();
-    let telemetry = Arc::new(Telemetry::new(sources.clone()));
+    telemetry.tell_of(sources.clone());
     telemetry.leader(false);
     let replica = Replica::of_environment(&client);
     if let Some(webhook) = sources.webhooks().next() {
@@ -133,7 +139,7 @@ pub async fn run(
             let source_name = webhook.name().to_owned();
             return Err(ControllerError::NobodyListens { source_name });
         }
-        let alerts = ConfigMapAlerts::new(client.clone(), &replica.namespace, telemetry.clone());
+        let alerts = ConfigMapAlerts::new(client.clone(), &replica.namespace);
         sources.keep_alerts_in(&(Arc::new(alerts) as Arc<dyn AlertStore>));
     }
     if let Some(address) = options.listen {
@@ -142,13 +148,14 @@ pub async fn run(
     }
 
     let leadership = Arc::new(Leadership::default());
+    let (events, telling) = Events::start(client.clone(), replica.identity.clone());
     let host = Arc::new(KubernetesHost::new(
-        Store::new(client.clone(), leadership.clone(), telemetry.clone()),
+        Store::new(client.clone(), leadership.clone()),
         Clusters::new(
             Follower::new(client.clone(), telemetry.clone()),
             Arc::new(ApiSecrets::new(client.clone())),
         ),
-        Events::start(client.clone(), replica.identity.clone()),
+        events,
     ));
     let scopes = scopes(options.namespaces);
     let first = Arc::new(First::new(KINDS * scopes.len(), telemetry.clone()));
@@ -162,6 +169,8 @@ pub async fn run(
     let watching = spawn_until(&stop, watching);
     let resolving = spawn_until(&stop, clusters::keep_resolved(host.clone()));
     let letting_go = spawn_until(&stop, unreadable::keep_letting_go(host.clone()));
+    let current = keep_current(client.clone(), host.clone(), scopes.clone());
+    let current = spawn_until(&stop, current);
     first.all(&stop).await;
 
     let mut elector = Elector::new(
@@ -184,11 +193,18 @@ pub async fn run(
         },
         shutdown_timeout: limits.shutdown_timeout,
     };
-    while elector.acquire(&stop).await {
-        terms.serve(&mut elector, &stop).await?;
-    }
+    let served = async {
+        while elector.acquire(&stop).await {
+            terms.serve(&mut elector, &stop).await?;
+        }
+        Ok::<(), ControllerError>(())
+    };
+    let served = served.await;
+    // Before another one leads, and begins to tell what it does.
+    telling.finish().await;
+    served?;
     elector.release().await;
-    drop((watching, resolving, letting_go));
+    drop((watching, resolving, letting_go, current));
     Ok(())
 }
 

@@ -21,6 +21,7 @@ use crate::core::key::{ClusterKey, Name, ObjectKey};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::core::target::Target;
+use crate::core::view::ClusterId;
 use crate::engine::{PolicyView, RunView};
 use crate::hosts::fleet::own_series;
 
@@ -255,6 +256,15 @@ pub(super) fn policy_view(
     }
 }
 
+/// A run whose record cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) cluster: ClusterKey,
+    /// As its status says, as far as that can be understood.
+    pub(super) cluster_id: Option<ClusterId>,
+    pub(super) problem: String,
+}
+
 /// The run with what is recorded of it.
 ///
 /// # Errors
@@ -263,7 +273,7 @@ pub(super) fn run_view(
     key: &ObjectKey,
     object: &DynamicObject,
     status: &Result<EtcdDefragStatus, String>,
-) -> Result<RunView, (ClusterKey, String)> {
+) -> Result<RunView, Lost> {
     let cluster = cluster_of(key, object);
     let record = match status {
         Ok(status) => RunRecord::try_from(status).map_err(|error| error.to_string()),
@@ -272,7 +282,12 @@ pub(super) fn run_view(
     let record = match record {
         Ok(record) => record,
         Err(problem) => {
-            return Err((cluster, format!("EtcdDefrag {key}: {problem}")));
+            let id = object.data.pointer("/status/clusterID");
+            return Err(Lost {
+                cluster,
+                cluster_id: id.and_then(Value::as_str).and_then(|id| id.parse().ok()),
+                problem: format!("EtcdDefrag {key}: {problem}"),
+            });
         }
     };
     let spec = spec::<EtcdDefragSpec>(object).and_then(|spec| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -23,7 +23,7 @@ type Contents = BTreeMap<String, k8s_openapi::ByteString>;
 /// Reads Secrets from the API server.
 pub(super) struct ApiSecrets {
     client: Client,
-    recent: Mutex<BTreeMap<ObjectKey, (Instant, Arc<Contents>)>>,
+    recent: Recent,
 }
 
 impl fmt::Debug for ApiSecrets {
@@ -32,22 +32,53 @@ impl fmt::Debug for ApiSecrets {
     }
 }
 
+/// Secrets that were read a moment ago. They are forgotten by themselves.
+struct Recent {
+    lifetime: Duration,
+    read: Arc<Mutex<Read>>,
+}
+
+type Read = BTreeMap<ObjectKey, (Instant, Arc<Contents>)>;
+
+fn lock(read: &Mutex<Read>) -> MutexGuard<'_, Read> {
+    read.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recent {
+    fn new(lifetime: Duration) -> Self {
+        Recent {
+            lifetime,
+            read: Arc::default(),
+        }
+    }
+
+    fn get(&self, secret: &ObjectKey) -> Option<Arc<Contents>> {
+        let read = lock(&self.read);
+        let (at, contents) = read.get(secret)?;
+        (at.elapsed() < self.lifetime).then(|| contents.clone())
+    }
+
+    fn keep(&self, secret: &ObjectKey, at: Instant, contents: Arc<Contents>) {
+        lock(&self.read).insert(secret.clone(), (at, contents));
+        let (lifetime, read) = (self.lifetime, self.read.clone());
+        // Nobody may ever read a Secret again, and then nobody else would forget this one.
+        tokio::spawn(async move {
+            tokio::time::sleep(lifetime.saturating_sub(at.elapsed())).await;
+            lock(&read).retain(|_, (at, _)| at.elapsed() < lifetime);
+        });
+    }
+}
+
 impl ApiSecrets {
     pub(super) fn new(client: Client) -> Self {
         ApiSecrets {
             client,
-            recent: Mutex::default(),
+            recent: Recent::new(SAME_CONNECT),
         }
     }
 
-    fn recent(&self, secret: &ObjectKey) -> Option<Arc<Contents>> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.retain(|_, (read, _)| read.elapsed() < SAME_CONNECT);
-        recent.get(secret).map(|(_, contents)| contents.clone())
-    }
-
     async fn contents(&self, secret: &ObjectKey) -> Result<Arc<Contents>, SecretError> {
-        if let Some(contents) = self.recent(secret) {
+        if let Some(contents) = self.recent.get(secret) {
             return Ok(contents);
         }
         let read = Instant::now();
@@ -67,8 +98,7 @@ impl ApiSecrets {
             });
         };
         let contents = Arc::new(found.data.unwrap_or_default());
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.insert(secret.clone(), (read, contents.clone()));
+        self.recent.keep(secret, read, contents.clone());
         Ok(contents)
     }
 }
@@ -84,5 +114,32 @@ impl SecretReader for ApiSecrets {
             Ok(contents.get(key).map(|value| value.0.clone()))
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_read_is_forgotten_though_nobody_reads_again() {
+        let secret = ObjectKey {
+            namespace: "a".to_owned(),
+            name: "etcd".to_owned(),
+        };
+        let recent = Recent::new(Duration::from_secs(3600));
+        recent.keep(&secret, Instant::now(), Arc::default());
+        assert!(recent.get(&secret).is_some());
+
+        let contents = Arc::new(Contents::default());
+        let recent = Recent::new(Duration::from_millis(20));
+        recent.keep(&secret, Instant::now(), contents.clone());
+        let forgotten = async {
+            while Arc::strong_count(&contents) > 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(60), forgotten).await;
+        assert!(waited.is_ok(), "it is still kept");
     }
 }

@@ -10,7 +10,6 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, Resource};
@@ -26,7 +25,6 @@ use super::objects::{FINALIZER, Runs, Version, status, uid_of, version_of};
 use crate::core::key::ObjectKey;
 use crate::core::reason::Reason;
 use crate::engine::HostError;
-use crate::telemetry::Telemetry;
 
 /// How many writes of different objects may be under way.
 const STRIPES: usize = 64;
@@ -37,7 +35,6 @@ const ATTEMPTS: usize = 4;
 pub(super) struct Store {
     pub(super) client: Client,
     pub(super) leadership: Arc<Leadership>,
-    telemetry: Arc<Telemetry>,
     cache: Mutex<Cache>,
     stripes: [tokio::sync::Mutex<()>; STRIPES],
 }
@@ -75,15 +72,10 @@ fn overtaken(kind: &str, key: &ObjectKey) -> HostError {
 }
 
 impl Store {
-    pub(super) fn new(
-        client: Client,
-        leadership: Arc<Leadership>,
-        telemetry: Arc<Telemetry>,
-    ) -> Self {
+    pub(super) fn new(client: Client, leadership: Arc<Leadership>) -> Self {
         Store {
             client,
             leadership,
-            telemetry,
             cache: Mutex::default(),
             stripes: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
         }
@@ -105,43 +97,16 @@ impl Store {
         self.stripes[(hash % STRIPES as u64) as usize].lock().await
     }
 
-    /// One counted request that reads.
-    async fn read<K: Cached, T>(
-        &self,
-        verb: &'static str,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, ApiError> {
-        self.counted::<K, T>(verb, REQUEST_TIMEOUT, request).await
-    }
-
-    /// One counted request that writes, for as long as this replica leads.
+    /// One request that writes, for as long as this replica leads.
     ///
     /// # Errors
     /// `NotLeading` without asking anybody, or what the server answers.
-    pub(super) async fn write<K: Cached, T>(
+    pub(super) async fn write<T>(
         &self,
-        verb: &'static str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<Result<T, ApiError>, HostError> {
         let limit = self.leadership.remaining()?.min(REQUEST_TIMEOUT);
-        Ok(self.counted::<K, T>(verb, limit, request).await)
-    }
-
-    async fn counted<K: Cached, T>(
-        &self,
-        verb: &'static str,
-        limit: Duration,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, ApiError> {
-        let began = Instant::now();
-        let done = bounded(limit, request).await;
-        let code = match &done {
-            Ok(_) => Some(200),
-            Err(error) => error.code(),
-        };
-        self.telemetry
-            .api_request(verb, K::PLURAL, code, began.elapsed());
-        done
+        Ok(bounded(limit, request).await)
     }
 
     /// Stores the status that `make` makes of the stored one. `changed` is told,
@@ -303,7 +268,7 @@ impl Store {
         key: &ObjectKey,
     ) -> Result<Option<DynamicObject>, HostError> {
         let api = self.api::<K>(&key.namespace);
-        self.read::<K, _>("get", api.get_opt(&key.name))
+        bounded(REQUEST_TIMEOUT, api.get_opt(&key.name))
             .await
             .map_err(|error| not_stored(&error))
     }
@@ -324,7 +289,7 @@ impl Store {
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let api = self.api::<K>(&key.namespace);
         let body = Patch::Apply(&body);
-        self.write::<K, _>("patch", api.patch_status(&key.name, &params, &body))
+        self.write(api.patch_status(&key.name, &params, &body))
             .await
     }
 
@@ -348,9 +313,7 @@ impl Store {
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let api = self.api::<Runs>(&key.namespace);
         let body = Patch::Apply(&body);
-        let patched = self
-            .write::<Runs, _>("patch", api.patch(&key.name, &params, &body))
-            .await?;
+        let patched = self.write(api.patch(&key.name, &params, &body)).await?;
         let stored = match patched {
             Ok(stored) => stored,
             // It is gone; or another object has its name, and so another uid.

@@ -63,8 +63,13 @@ impl Terms {
     /// Begins with what is stored now: what a watch has not told yet may have been
     /// written by the last leader.
     async fn begin(&self) {
+        let mut said = None;
         while let Err(error) = catch_up(&self.client, &self.host, &self.scopes).await {
-            tracing::warn!(%error, "unable to list what is stored, trying again");
+            let saying = error.to_string();
+            if said.as_ref() != Some(&saying) {
+                tracing::warn!("unable to list what is stored, trying again: {saying}");
+                said = Some(saying);
+            }
             tokio::time::sleep(PAUSE).await;
         }
         self.host.store.cache().begin_term();

@@ -4,16 +4,17 @@
 //! there until a person mends it or deletes it. One that is deleted is let go:
 //! nobody works on it, so its finalizer would keep it, and its namespace, for ever.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::host::KubernetesHost;
-use super::objects::Runs;
+use super::objects::{Lost, Runs};
 use crate::core::key::{ClusterKey, ObjectKey};
 use crate::core::reason::Reason;
+use crate::core::view::ClusterId;
 use crate::engine::HostError;
 
 /// Pause before a run that could not be let go is tried again.
@@ -22,18 +23,18 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Which runs, and why.
 #[derive(Debug, Default)]
 pub(super) struct Unreadable {
-    runs: Mutex<BTreeMap<ObjectKey, (ClusterKey, String)>>,
+    runs: Mutex<BTreeMap<ObjectKey, Lost>>,
     changed: Notify,
 }
 
 impl Unreadable {
-    fn runs(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (ClusterKey, String)>> {
+    fn runs(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Lost>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record of this run on this cluster cannot be read, for this reason.
-    pub(super) fn insert(&self, run: ObjectKey, cluster: ClusterKey, problem: String) {
-        self.runs().insert(run, (cluster, problem));
+    /// The record of this run cannot be read.
+    pub(super) fn insert(&self, run: ObjectKey, lost: Lost) {
+        self.runs().insert(run, lost);
         self.changed.notify_one();
     }
 
@@ -42,20 +43,30 @@ impl Unreadable {
         self.runs().remove(run);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs().is_empty()
+    }
+
     /// # Errors
     /// `RunsUnreadable` when the run is one of them.
     pub(super) fn check(&self, run: &ObjectKey) -> Result<(), HostError> {
         match self.runs().get(run) {
-            Some((_, problem)) => Err(refused(problem)),
+            Some(lost) => Err(refused(&lost.problem)),
             None => Ok(()),
         }
     }
 
     /// # Errors
-    /// `RunsUnreadable` when one of them is about the cluster.
-    pub(super) fn check_cluster(&self, cluster: &ClusterKey) -> Result<(), HostError> {
-        match self.runs().values().find(|(about, _)| about == cluster) {
-            Some((_, problem)) => Err(refused(problem)),
+    /// `RunsUnreadable` when one of them is about the cluster with these names and this id.
+    pub(super) fn check_cluster(
+        &self,
+        names: &BTreeSet<ClusterKey>,
+        id: Option<ClusterId>,
+    ) -> Result<(), HostError> {
+        let about =
+            |lost: &&Lost| names.contains(&lost.cluster) || id.is_some() && lost.cluster_id == id;
+        match self.runs().values().find(about) {
+            Some(lost) => Err(refused(&lost.problem)),
             None => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
 //! A watch that goes on: lists, follows, lists again when it must.
 
+use std::fmt;
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
@@ -44,6 +45,16 @@ pub(super) enum Failure {
     /// The position was too old; everything is listed again.
     Expired,
     Other(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::NotServed => f.write_str("the API server does not know the kind"),
+            Failure::Expired => f.write_str("the watch was too old"),
+            Failure::Other(problem) => f.write_str(problem),
+        }
+    }
 }
 
 impl From<&watcher::Error> for Failure {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::api::{ApiError, REQUEST_TIMEOUT, bounded};
 use super::cache::Cached;
 use super::host::KubernetesHost;
-use super::objects::{Policies, Runs, Targets, key_of, uid_of};
+use super::objects::{Kind, Policies, Runs, Targets, key_of, uid_of};
 use super::watch::{self, Failure, Sink};
 use crate::core::key::ObjectKey;
 use crate::telemetry::Telemetry;
@@ -65,7 +65,34 @@ async fn list<K: Cached>(
         }
     }
     host.keep_listed::<K>(namespace, began, &listed);
+    if is_runs::<K>() {
+        host.proved(namespace);
+    }
     Ok(())
+}
+
+fn is_runs<K: Cached>() -> bool {
+    K::PLURAL == Runs::PLURAL
+}
+
+/// Lists the runs of those scopes whose watch fails, for ever. A watch that goes on
+/// again tells nothing while nothing changes, so that it does is no proof of it.
+pub(super) async fn keep_current(
+    client: Client,
+    host: Arc<KubernetesHost>,
+    scopes: Vec<Option<String>>,
+) {
+    loop {
+        host.current.due().await;
+        for scope in &scopes {
+            if !host.current.is_failing(scope.as_deref()) {
+                continue;
+            }
+            if let Err(error) = list::<Runs>(&client, &host, scope.as_deref()).await {
+                host.current.failed(scope.as_deref(), error.to_string());
+            }
+        }
+    }
 }
 
 /// Watches all kinds in all scopes.
@@ -158,6 +185,13 @@ impl<K: Cached> CacheSink<K> {
         let count = K::entries(&mut self.host.store.cache()).len();
         self.telemetry.watched(K::PLURAL, count);
     }
+
+    /// What is known is what is stored.
+    fn proved(&self) {
+        if is_runs::<K>() {
+            self.host.proved(self.namespace.as_deref());
+        }
+    }
 }
 
 impl<K: Cached> Sink for CacheSink<K> {
@@ -173,6 +207,7 @@ impl<K: Cached> Sink for CacheSink<K> {
         self.host.take::<K>(&object);
         if self.listing.is_none() {
             self.counted();
+            self.proved();
         }
     }
 
@@ -183,6 +218,7 @@ impl<K: Cached> Sink for CacheSink<K> {
                 .keep_listed::<K>(self.namespace.as_deref(), since, &listed);
         }
         self.counted();
+        self.proved();
         if !self.complete {
             self.complete = true;
             self.first.one_less();
@@ -192,11 +228,16 @@ impl<K: Cached> Sink for CacheSink<K> {
     fn gone(&mut self, object: &DynamicObject) {
         self.host.gone::<K>(&key_of(object), &uid_of(object));
         self.counted();
+        self.proved();
     }
 
     fn failed(&mut self, failure: Failure) {
         let kind = K::Object::kind(&());
         self.telemetry.watch_failed(K::PLURAL);
+        if is_runs::<K>() {
+            let problem = failure.to_string();
+            self.host.current.failed(self.namespace.as_deref(), problem);
+        }
         if self.said.as_ref() == Some(&failure) {
             return;
         }

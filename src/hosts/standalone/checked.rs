@@ -59,6 +59,7 @@ pub(super) fn target_view(stored: &StoredTarget, blocked: Option<&str>) -> Targe
         spec: spec.map_err(|errors| Note::new(Reason::InvalidSpec, errors)),
         cluster_id: cluster_id(stored),
         busy: None,
+        remarks: Vec::new(),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::api::defrag::EtcdDefragStatus;
 use crate::core::decide::Policy;
 use crate::core::reason::Reason;
 use crate::core::run::RunRecord;
+use crate::core::view::ClusterId;
 use crate::engine::{
     About, ClusterKey, Created, Event, FleetReport, FleetView, Host, HostError, NewRun, ObjectKey,
     PolicyOn, PolicyReport, PolicyView, RunView, TargetReport, TargetView, now,
@@ -303,6 +304,10 @@ impl Host for StandaloneHost {
 
     fn runs_on(&self, cluster: &ClusterKey) -> Result<Vec<Arc<RunView>>, HostError> {
         self.readable().map(|()| self.views.runs_on(cluster))
+    }
+
+    fn runs_of(&self, id: ClusterId) -> Result<Vec<Arc<RunView>>, HostError> {
+        self.readable().map(|()| self.views.runs_of(id))
     }
 
     fn policies_on(&self, cluster: &ClusterKey) -> Vec<Arc<PolicyView>> {

@@ -25,6 +25,7 @@ fn target(name: &str, version: u64, id: Option<u64>) -> Arc<TargetView> {
         spec: Err(Note::new(Reason::InvalidSpec, "nowhere")),
         cluster_id: id.map(ClusterId),
         busy: None,
+        remarks: Vec::new(),
     })
 }
 
@@ -103,6 +104,11 @@ fn targets_of_one_cluster_share_their_runs_their_policies_and_their_news() {
         "now they are known to be one"
     );
     assert_eq!(names(&views.runs_on(&cluster("b"))), ["r"]);
+    assert_eq!(names(&views.runs_of(ClusterId(7))), ["r"]);
+    assert_eq!(
+        views.names_of(ClusterId(7)),
+        [cluster("a"), cluster("b")].into()
+    );
     assert_eq!(views.policies_on(&cluster("b")).len(), 1);
     views.put_policy(policy("p", "a", 2));
     assert_eq!(ears.heard(), [false, true, true]);

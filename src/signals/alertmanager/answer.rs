@@ -49,30 +49,31 @@ struct WrittenSilence {
 }
 
 /// The alerts of an answer, or what is wrong with it.
-pub(super) fn alerts(received: &Received, now: Timestamp) -> Result<Vec<Alert>, Failure> {
+pub(super) fn alerts(received: &Received) -> Result<Vec<Alert>, Failure> {
     if !received.status.is_success() {
-        return Err(refused(received, now));
+        return Err(refused(received));
     }
-    let written: Vec<WrittenAlert> = serde_json::from_slice(&received.body).map_err(|error| {
-        let begins = received.body.trim_ascii_start().first();
-        Failure::new(
-            Reason::SourceAnswerUnusable,
-            if begins == Some(&b'[') {
-                format!(
-                    "the answer is no list of alerts ({}): check the source's `url`",
-                    bounded(&error.to_string(), WORDS_CHARS)
-                )
-            } else {
-                format!(
-                    "what answers is not an Alertmanager (HTTP {}, {}): check host and path prefix \
-                     of the source's `url`, and that no login page stands before it",
-                    received.status.as_u16(),
-                    start_of(&received.body)
-                )
-            },
-        )
-    })?;
+    let written: Vec<WrittenAlert> = serde_json::from_slice(&received.body)
+        .map_err(|error| no_alerts(received, &error.to_string()))?;
     Ok(written.into_iter().map(read).collect())
+}
+
+fn no_alerts(received: &Received, problem: &str) -> Failure {
+    let begins = received.body.trim_ascii_start().first();
+    let message = if begins == Some(&b'[') {
+        format!(
+            "the answer is no list of alerts ({}): check the source's `url`",
+            bounded(&received.shown(problem), WORDS_CHARS)
+        )
+    } else {
+        format!(
+            "what answers is not an Alertmanager (HTTP {}, {}): check host and path prefix of the \
+             source's `url`, and that no login page stands before it",
+            received.status.as_u16(),
+            start_of(&received.without_secrets().body)
+        )
+    };
+    Failure::new(Reason::SourceAnswerUnusable, message)
 }
 
 fn read(written: WrittenAlert) -> Alert {
@@ -111,7 +112,7 @@ fn read(written: WrittenAlert) -> Alert {
     }
 }
 
-fn refused(received: &Received, now: Timestamp) -> Failure {
+fn refused(received: &Received) -> Failure {
     let (reason, what) = match received.status.as_u16() {
         // A proxy's own 400 speaks HTML, and is not about the matchers.
         400 | 422 if !is_html(&received.body) => {
@@ -134,14 +135,11 @@ fn refused(received: &Received, now: Timestamp) -> Failure {
     };
     let words = words(&received.body);
     let code = received.status.as_u16();
-    Failure {
-        reason,
-        message: match words.as_str() {
-            "" => format!("{what} (HTTP {code})"),
-            words => format!("{what} (HTTP {code}): {words}"),
-        },
-        retry_after: received.retry_after(now),
-    }
+    let message = match words.as_str() {
+        "" => format!("{what} (HTTP {code})"),
+        words => format!("{what} (HTTP {code}): {words}"),
+    };
+    Failure::new(reason, message)
 }
 
 /// A refusal's words: a JSON string, an object with a message, or plain text.
@@ -175,7 +173,7 @@ pub(super) fn silence(received: &Received) -> Option<Silence> {
         created_by,
         comment,
         ends_at,
-    } = serde_json::from_slice(&received.body).ok()?;
+    } = serde_json::from_slice(&received.without_secrets().body).ok()?;
     Some(Silence {
         id,
         author: created_by,
@@ -190,6 +188,7 @@ mod tests {
     use reqwest::header::HeaderMap;
 
     use super::*;
+    use crate::signals::http::Hidden;
 
     fn answer(status: u16, body: &str) -> Received {
         Received {
@@ -197,12 +196,12 @@ mod tests {
             headers: HeaderMap::new(),
             body: body.as_bytes().to_vec(),
             way: 0,
+            hidden: Hidden::default(),
         }
     }
 
     #[test]
     fn a_refusal_tells_what_to_do() {
-        let now = Timestamp::UNIX_EPOCH;
         for (status, body, reason, words) in [
             (
                 400,
@@ -250,7 +249,7 @@ mod tests {
             ),
             (200, "", Reason::SourceAnswerUnusable, "empty"),
         ] {
-            let failure = alerts(&answer(status, body), now).unwrap_err();
+            let failure = alerts(&answer(status, body)).unwrap_err();
             assert_eq!(failure.reason, reason, "{status} {body}");
             assert!(
                 failure.message.contains(words),
@@ -267,9 +266,7 @@ mod tests {
                 "[{{\"labels\":{{\"alertname\":\"x\"}},\"annotations\":{{}},\"startsAt\":\"2026-01-01T00:00:00.5Z\",\
                  \"updatedAt\":\"2026-01-01T01:00:00+01:00\",\"fingerprint\":\"f\",\"status\":{status}}}]"
             );
-            alerts(&answer(200, &body), Timestamp::UNIX_EPOCH)
-                .unwrap()
-                .remove(0)
+            alerts(&answer(200, &body)).unwrap().remove(0)
         };
         assert!(!alert("{\"state\":\"active\",\"silencedBy\":[]}").unprocessed);
         assert!(alert("{\"state\":\"unprocessed\"}").unprocessed);

@@ -25,7 +25,8 @@ use super::http::{Client, SourceError};
 use super::share::Shared;
 use super::stats::SourceStats;
 use crate::core::alert::{self, Alert, AlertSignal, Matchers, Silence};
-use crate::core::signal::Reading;
+use crate::core::reason::Reason;
+use crate::core::signal::{Reading, SignalState};
 
 /// How long an answer waits for what the others of the set say.
 const GRACE: Duration = Duration::from_millis(500);
@@ -65,17 +66,10 @@ impl AlertmanagerSource {
     /// # Errors
     /// Certificates or keys that cannot be read or used.
     pub fn new(name: String, set: HttpConfig) -> Result<Self, SourceError> {
-        // A client of several URLs asks one of them; here each has a say.
-        let peers = (set.urls.iter())
-            .map(|url| HttpConfig {
-                urls: vec![url.clone()],
-                ..set.clone()
-            })
-            .map(|config| Client::new(&name, config))
-            .collect::<Result<_, _>>()?;
         Ok(AlertmanagerSource {
+            // A client of several URLs asks one of them; here each has a say.
+            peers: Client::set(&name, &set)?,
             name,
-            peers,
             answers: Shared::new(),
         })
     }
@@ -92,7 +86,11 @@ impl AlertmanagerSource {
     /// Evaluates a signal as of the tick `asked_at`; see
     /// [`PrometheusSource::read`](super::prometheus::PrometheusSource::read) for
     /// what is shared.
-    pub async fn read(&self, signal: &AlertSignal, asked_at: Timestamp) -> Reading {
+    ///
+    /// One answer of the set is enough. With `whole`, a "no" is one only when all
+    /// of the set say so, and proves nothing otherwise: who does not answer may be
+    /// the only one that knows of an alert.
+    pub async fn read(&self, signal: &AlertSignal, asked_at: Timestamp, whole: bool) -> Reading {
         let matchers = &signal.matchers;
         let obtained = self
             .answers
@@ -112,6 +110,10 @@ impl AlertmanagerSource {
                         heard.missing,
                         self.peers.len()
                     ));
+                    if whole && reading.state == SignalState::NotFiring {
+                        reading.state = SignalState::Inconclusive;
+                        reading.reason = Reason::Inconclusive;
+                    }
                 }
                 reading
             }
@@ -152,11 +154,7 @@ impl AlertmanagerSource {
                 () = &mut patience => break,
             };
             sent_at = Some(sent_at.map_or(asked.sent_at, |other| other.min(asked.sent_at)));
-            let now = Timestamp::now();
-            match asked
-                .outcome
-                .and_then(|received| answer::alerts(&received, now))
-            {
+            match asked.outcome.and_then(|received| answer::alerts(&received)) {
                 Ok(mut alerts) => {
                     on_our_clock(peer, &mut alerts);
                     answers.push(alerts);
@@ -205,10 +203,7 @@ impl AlertmanagerSource {
             .into_iter()
             .min_by_key(|failure| (!failure.reason.is_configuration(), failure.reason));
         let mut told = told.unwrap_or_else(|| {
-            Failure::new(
-                crate::core::reason::Reason::SourceUnavailable,
-                "no Alertmanager is configured",
-            )
+            Failure::new(Reason::SourceUnavailable, "no Alertmanager is configured")
         });
         if count > 1 {
             told.message = format!("none of {count} Alertmanagers answers: {}", told.message);

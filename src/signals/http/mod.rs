@@ -6,7 +6,7 @@
 //! - Credentials and certificates are read from their files for each request (S26)
 //!   and go to the configured origin only (S22).
 //! - A limit of requests a second, and the wish of a source to be left alone
-//!   (429 with `Retry-After`), hold for all questions alike.
+//!   (429 and 503 with `Retry-After`), hold for all questions alike.
 //! - Where several URLs answer for one source, the one that answered last is asked
 //!   first, and another one when it is out of order.
 //! - Every request is counted by its outcome.
@@ -16,6 +16,7 @@
 
 pub mod config;
 mod error;
+mod hidden;
 mod hold;
 mod oauth2;
 mod progress;
@@ -31,19 +32,22 @@ use std::time::{Duration, Instant};
 use backon::{ExponentialBuilder, Retryable};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use jiff::{SignedDuration, Timestamp};
-use reqwest::header::{AUTHORIZATION, DATE, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, DATE};
 use reqwest::{StatusCode, Url};
 
 use self::config::{Credentials, HttpConfig};
 pub(super) use self::error::SendError;
 use self::error::{chain, describe, is_connection_error, redirect_policy};
-use self::hold::Hold;
+#[cfg(test)]
+pub(super) use self::hidden::Hidden;
+pub(super) use self::hold::Hold;
 use self::oauth2::Tokens;
 use self::progress::{Progress, Stage};
 pub(super) use self::received::{Received, is_html, looks_like_json, start_of};
 use self::received::{http_date, receive};
 use self::request::Get;
 pub(super) use self::request::{Endpoint, Request};
+use self::secret::Secrets;
 pub(super) use self::secret::read as read_secret;
 use self::tls::ClientCache;
 pub use self::tls::SourceError;
@@ -79,11 +83,14 @@ pub(super) struct Client {
     params: Arc<[(String, String)]>,
     clients: ClientCache,
     /// Where the credentials are a token server's.
-    tokens: Option<Tokens>,
+    tokens: Option<Arc<Tokens>>,
     /// The URL that answered last.
     preferred: AtomicUsize,
     limiter: DefaultDirectRateLimiter,
     held: Hold,
+    /// One for each URL: a replica that is not able to answer says nothing about its
+    /// neighbour.
+    away: Vec<Hold>,
     skew: Mutex<Option<Skew>>,
     counters: Counters,
 }
@@ -94,29 +101,53 @@ impl Client {
     /// # Errors
     /// Certificates or keys that cannot be read or used.
     pub(super) fn new(name: &str, config: HttpConfig) -> Result<Self, SourceError> {
+        let tokens = Self::tokens(name, &config)?;
+        Self::with_tokens(name, config, tokens)
+    }
+
+    /// One for each URL of the configuration; they share the tokens of a token
+    /// server. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub(super) fn set(name: &str, config: &HttpConfig) -> Result<Vec<Self>, SourceError> {
+        let tokens = Self::tokens(name, config)?;
+        let alone = config.urls.iter().map(|url| HttpConfig {
+            urls: vec![url.clone()],
+            ..config.clone()
+        });
+        alone
+            .map(|config| Self::with_tokens(name, config, tokens.clone()))
+            .collect()
+    }
+
+    fn tokens(name: &str, config: &HttpConfig) -> Result<Option<Arc<Tokens>>, SourceError> {
+        Ok(match &config.credentials {
+            Credentials::OAuth2(oauth2) => {
+                Some(Arc::new(Tokens::new(name, (**oauth2).clone(), config)?))
+            }
+            _ => None,
+        })
+    }
+
+    fn with_tokens(
+        name: &str,
+        config: HttpConfig,
+        tokens: Option<Arc<Tokens>>,
+    ) -> Result<Self, SourceError> {
         let plain = config.urls.iter().all(|url| url.scheme() == "http");
         let use_proxy = config.proxy_from_environment;
-        let clients = ClientCache::new(name, plain, &config.tls, use_proxy, redirect_policy)?;
-        let tokens = match &config.credentials {
-            Credentials::OAuth2(oauth2) => Some(Tokens::new(name, (**oauth2).clone(), use_proxy)?),
-            _ => None,
-        };
-        let period = Duration::from_secs_f64(1.0 / config.requests_per_second);
-        // Both are checked by the configuration; a limiter of one request a
-        // period is the careful reading of what it would let through.
-        let burst = std::num::NonZeroU32::new(config.burst).unwrap_or(std::num::NonZeroU32::MIN);
-        let quota = Quota::with_period(period)
-            .unwrap_or_else(|| Quota::per_second(std::num::NonZeroU32::MIN))
-            .allow_burst(burst);
+        let who = "the source";
         Ok(Client {
             name: name.to_owned(),
             params: config.params.0.clone().into(),
-            config,
-            clients,
+            clients: ClientCache::new(name, plain, &config.tls, use_proxy, redirect_policy)?,
             tokens,
             preferred: AtomicUsize::new(0),
-            limiter: RateLimiter::direct(quota),
-            held: Hold::default(),
+            limiter: limiter(&config),
+            held: Hold::new(who),
+            away: config.urls.iter().map(|_| Hold::new(who)).collect(),
+            config,
             skew: Mutex::new(None),
             counters: Counters::default(),
         })
@@ -206,20 +237,17 @@ impl Client {
         ) {
             // S27: the secret may have been rotated between reading and asking.
             // The same secret again would only be refused again.
-            if let (StatusCode::UNAUTHORIZED, Some(tokens), Some(refused)) =
-                (received.status, &self.tokens, secrets.get(AUTHORIZATION))
-            {
+            if let (StatusCode::UNAUTHORIZED, Some(tokens), Some(refused)) = (
+                received.status,
+                &self.tokens,
+                secrets.headers.get(AUTHORIZATION),
+            ) {
                 tokens.discard(refused).await;
             }
             let again = self.secrets(progress).await?;
             if again != secrets {
                 received = self.exchange(ways, &again, progress).await?;
             }
-        }
-        if received.status == StatusCode::TOO_MANY_REQUESTS
-            && let Some(wait) = received.retry_after(Timestamp::now())
-        {
-            self.held.until_over(wait);
         }
         Ok(received)
     }
@@ -228,14 +256,14 @@ impl Client {
     async fn exchange(
         &self,
         ways: &[impl Request],
-        secrets: &HeaderMap,
+        secrets: &Secrets,
         progress: &Progress,
     ) -> Result<Received, Failure> {
         let mut way = 0;
         loop {
             let request = &ways[way];
             let mut received = self.send(request, secrets, progress).await?;
-            received.hide(secrets);
+            received.hide(&secrets.hidden);
             if way + 1 == ways.len() || !request.is_refused_by(received.status) {
                 return Ok(Received { way, ..received });
             }
@@ -249,47 +277,79 @@ impl Client {
     async fn send(
         &self,
         request: &impl Request,
-        secrets: &HeaderMap,
+        secrets: &Secrets,
         progress: &Progress,
     ) -> Result<Received, Failure> {
         let urls = &self.config.urls;
         let first = self.preferred.load(Ordering::Relaxed);
         let share = self.config.timeout / u32::try_from(urls.len()).unwrap_or(u32::MAX);
-        let mut tried = 0;
-        loop {
-            let index = (first + tried) % urls.len();
-            tried += 1;
-            progress.enter(Stage::Turn);
-            self.limiter.until_ready().await;
-            let endpoint = self.endpoint(&urls[index], secrets).await?;
-            progress.enter(Stage::Answer);
-            let sending = self.send_to(&endpoint, request, progress);
-            if tried == urls.len() {
-                let outcome = sending.await;
-                if let Ok(received) = &outcome
-                    && !is_out_of_order(received.status)
-                {
-                    self.prefer(first, index);
-                }
-                return outcome;
-            }
-            let trouble = match tokio::time::timeout(share, sending).await {
-                Ok(Ok(received)) if is_out_of_order(received.status) => {
+        let (last, others) = self.replicas(first)?;
+        for index in others {
+            let endpoint = self.turn(index, secrets, progress).await;
+            let sending = async { self.send_to(index, &endpoint?, request, progress).await };
+            let outcome = tokio::time::timeout(share, sending).await;
+            let outcome = outcome.unwrap_or_else(|_| {
+                self.counters.request("timeout", share);
+                let message = format!("no whole answer within {}", say(share));
+                Err(Failure::new(Reason::SourceUnavailable, message))
+            });
+            let trouble = match outcome {
+                Ok(received) if is_out_of_order(received.status) => {
                     format!("HTTP {}", received.status.as_u16())
                 }
-                Ok(Err(failure)) if failure.reason == Reason::SourceUnavailable => failure.message,
-                Ok(Ok(received)) => {
+                Err(failure) if failure.reason == Reason::SourceUnavailable => failure.message,
+                Ok(received) => {
                     self.prefer(first, index);
                     return Ok(received);
                 }
-                Ok(Err(failure)) => return Err(failure),
-                Err(_) => {
-                    self.counters.request("timeout", share);
-                    format!("no whole answer within {}", say(share))
-                }
+                Err(failure) => return Err(failure),
             };
             tracing::debug!(source = %self.name, url = %urls[index], trouble, "asking another replica");
         }
+        let endpoint = self.turn(last, secrets, progress).await?;
+        let outcome = self.send_to(last, &endpoint, request, progress).await;
+        if let Ok(received) = &outcome
+            && !is_out_of_order(received.status)
+        {
+            self.prefer(first, last);
+        }
+        outcome
+    }
+
+    /// The URLs in the order in which they are to be asked, the last one by itself;
+    /// without those that want to be left alone. Where all of them do, what is said in
+    /// their place.
+    fn replicas(&self, first: usize) -> Result<(usize, Vec<usize>), Failure> {
+        let count = self.config.urls.len();
+        let mut open: Vec<usize> = (0..count)
+            .map(|tried| (first + tried) % count)
+            .filter(|index| self.away[*index].check().is_ok())
+            .collect();
+        match open.pop() {
+            Some(last) => Ok((last, open)),
+            None => {
+                self.away[first].check()?;
+                // Its pause has ended just now.
+                Ok((first, Vec::new()))
+            }
+        }
+    }
+
+    /// Waits until a request may leave for this URL.
+    async fn turn(
+        &self,
+        index: usize,
+        secrets: &Secrets,
+        progress: &Progress,
+    ) -> Result<Endpoint, Failure> {
+        progress.enter(Stage::Turn);
+        self.limiter.until_ready().await;
+        // Another question may have been told meanwhile.
+        self.held.check()?;
+        self.away[index].check()?;
+        let endpoint = self.endpoint(&self.config.urls[index], secrets).await?;
+        progress.enter(Stage::Answer);
+        Ok(endpoint)
     }
 
     fn prefer(&self, before: usize, index: usize) {
@@ -301,6 +361,7 @@ impl Client {
 
     async fn send_to(
         &self,
+        index: usize,
         endpoint: &Endpoint,
         request: &impl Request,
         progress: &Progress,
@@ -338,12 +399,25 @@ impl Client {
             Err((label, _)) => label,
         };
         self.counters.request(label, started.elapsed());
-        outcome.map_err(|(_, failure)| failure)
+        let received = outcome.map_err(|(_, failure)| failure)?;
+        self.hold_back(index, &received);
+        Ok(received)
     }
 
-    async fn endpoint(&self, url: &Url, secrets: &HeaderMap) -> Result<Endpoint, Failure> {
+    /// S19: as the answer of this URL asks for.
+    fn hold_back(&self, index: usize, received: &Received) {
+        if let Some((wait, reason)) = received.pause() {
+            let hold = match reason {
+                Reason::RateLimited => &self.held,
+                _ => &self.away[index],
+            };
+            hold.begin(wait, reason);
+        }
+    }
+
+    async fn endpoint(&self, url: &Url, secrets: &Secrets) -> Result<Endpoint, Failure> {
         let mut headers = self.config.headers.clone();
-        headers.extend(secrets.clone());
+        headers.extend(secrets.headers.clone());
         Ok(Endpoint {
             client: self.client().await?,
             url: url.clone(),
@@ -381,22 +455,20 @@ impl Client {
     }
 
     /// The headers with secrets, their files read anew (S26).
-    async fn secrets(&self, progress: &Progress) -> Result<HeaderMap, Failure> {
+    async fn secrets(&self, progress: &Progress) -> Result<Secrets, Failure> {
         progress.enter(Stage::Credentials);
-        let mut headers = HeaderMap::new();
-        if let Some(authorization) = self.authorization().await? {
-            headers.insert(AUTHORIZATION, authorization);
-        }
+        let mut secrets = Secrets::default();
+        self.authorize(&mut secrets).await?;
         for (name, file) in &self.config.header_files {
-            headers.insert(name.clone(), secret::header(file).await?);
+            secrets.add(name.clone(), secret::header(file).await?);
         }
-        Ok(headers)
+        Ok(secrets)
     }
 
-    async fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
-        Ok(Some(match (&self.config.credentials, &self.tokens) {
+    async fn authorize(&self, secrets: &mut Secrets) -> Result<(), Failure> {
+        let header = match (&self.config.credentials, &self.tokens) {
             (_, Some(tokens)) => tokens.header().await?,
-            (Credentials::None | Credentials::OAuth2(_), None) => return Ok(None),
+            (Credentials::None | Credentials::OAuth2(_), None) => return Ok(()),
             (Credentials::Bearer { token_file }, None) => secret::bearer(token_file).await?,
             (
                 Credentials::Basic {
@@ -406,10 +478,24 @@ impl Client {
                 None,
             ) => {
                 let client = self.client().await?;
-                secret::basic(&client, self.url(), username, password_file).await?
+                return secret::basic(&client, self.url(), username, password_file, secrets).await;
             }
-        }))
+        };
+        secrets.add(AUTHORIZATION, header);
+        Ok(())
     }
+}
+
+/// The limit of requests a second that an administrator set.
+fn limiter(config: &HttpConfig) -> DefaultDirectRateLimiter {
+    let period = Duration::from_secs_f64(1.0 / config.requests_per_second);
+    // Both are checked by the configuration; a limiter of one request a
+    // period is the careful reading of what it would let through.
+    let burst = std::num::NonZeroU32::new(config.burst).unwrap_or(std::num::NonZeroU32::MIN);
+    let quota = Quota::with_period(period)
+        .unwrap_or_else(|| Quota::per_second(std::num::NonZeroU32::MIN))
+        .allow_burst(burst);
+    RateLimiter::direct(quota)
 }
 
 /// True for a replica whose neighbour may do better. 501 refuses the method only.

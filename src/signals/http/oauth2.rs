@@ -1,24 +1,34 @@
 //! Access tokens from a token server: OAuth2 client credentials.
 //!
 //! One token serves all questions until shortly before it expires, or until it is
-//! refused. One request for a token is under way at a time, and its failure is the
-//! answer to all who waited for it. The secret goes to the token server only, by
-//! no redirect, and is never part of a message.
+//! refused. One request for a token is under way at a time, whoever gives up
+//! waiting for it, and none leaves beyond the source's own limit of requests.
+//!
+//! A token server counts wrong secrets and locks clients out. So a failure is the
+//! answer to all who ask within the next seconds, or for as long as the server
+//! wants, unless the secret's file changes; and a source that refuses good tokens
+//! gets no more than one new one in that time.
+//!
+//! The secret goes to the token server only, by no redirect, and is never part of
+//! a message.
 
-use std::sync::{Mutex as Lock, PoisonError};
+use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-use reqwest::header::HeaderValue;
+use governor::DefaultDirectRateLimiter;
+use jiff::{SignedDuration, Timestamp};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{StatusCode, redirect};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
-use super::config::OAuth2Config;
+use super::config::{HttpConfig, OAuth2Config};
 use super::error::{causes, chain};
+use super::hidden::Hidden;
 use super::received::{Received, receive};
-use super::secret;
 use super::tls::{ClientCache, SourceError};
+use super::{limiter, say, secret};
 use crate::core::reason::Reason;
 use crate::core::signal::bounded;
 use crate::signals::failure::Failure;
@@ -29,6 +39,9 @@ const MAX_ANSWER: usize = 64 * 1024;
 const LEEWAY: Duration = Duration::from_secs(10);
 /// Longer lives are taken for this one.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// For so long at least a failure is not tried again, and a refused token is
+/// replaced once.
+const PAUSE: Duration = Duration::from_secs(10);
 /// Characters of an error code that are shown.
 const CODE_CHARS: usize = 60;
 /// Characters of the words beside it that are shown.
@@ -38,6 +51,9 @@ const WORDS_CHARS: usize = 200;
 pub(super) struct Tokens {
     config: OAuth2Config,
     clients: ClientCache,
+    /// For one token, in all.
+    timeout: Duration,
+    limiter: DefaultDirectRateLimiter,
     kept: Mutex<Kept>,
     /// How the server takes the client's secret, as far as it is known.
     style: Lock<Style>,
@@ -47,7 +63,32 @@ pub(super) struct Tokens {
 #[derive(Default)]
 struct Kept {
     token: Option<Token>,
-    failed: Option<(Instant, Failure)>,
+    failed: Option<Failed>,
+    /// When a token that was refused was last given up for a new one.
+    replaced: Option<Instant>,
+}
+
+struct Failed {
+    failure: Failure,
+    until: Instant,
+    /// The secret that it was about, digested. `None` where another secret would
+    /// not help: the server wants a pause.
+    secret: Option<[u8; 32]>,
+}
+
+/// Why there is no token, and for how long the server wants to be left alone.
+struct NoToken {
+    failure: Failure,
+    pause: Option<SignedDuration>,
+}
+
+impl From<Failure> for NoToken {
+    fn from(failure: Failure) -> Self {
+        NoToken {
+            failure,
+            pause: None,
+        }
+    }
 }
 
 struct Token {
@@ -93,81 +134,127 @@ impl Tokens {
     pub(super) fn new(
         name: &str,
         config: OAuth2Config,
-        use_proxy: bool,
+        of: &HttpConfig,
     ) -> Result<Self, SourceError> {
         let plain = config.token_url.scheme() == "http";
         let none = redirect::Policy::none;
+        let use_proxy = of.proxy_from_environment;
         Ok(Tokens {
             clients: ClientCache::new(name, plain, &config.tls, use_proxy, none)?,
             config,
+            timeout: of.timeout,
+            limiter: limiter(of),
             kept: Mutex::new(Kept::default()),
             style: Lock::new(Style::Header),
         })
     }
 
     /// The header with a token that is good for now.
-    pub(super) async fn header(&self) -> Result<HeaderValue, Failure> {
+    pub(super) async fn header(self: &Arc<Self>) -> Result<HeaderValue, Failure> {
         let asked_at = Instant::now();
+        let known = self.known(&*self.kept.lock().await, asked_at).await;
+        if let Some(known) = known {
+            return known;
+        }
+        // By itself: who asked may give up, and the next one would ask once more.
+        let tokens = self.clone();
+        let obtained = tokio::spawn(async move { tokens.obtain(asked_at).await });
+        obtained.await.unwrap_or_else(|error| {
+            let message = format!("failed to ask for a token: {error}");
+            Err(Failure::new(Reason::SourceUnavailable, message))
+        })
+    }
+
+    /// Gives up a token that was refused, unless another one has replaced it, or
+    /// has just replaced the one before.
+    pub(super) async fn discard(&self, refused: &HeaderValue) {
         let mut kept = self.kept.lock().await;
+        let just_replaced = kept.replaced.is_some_and(|at| at.elapsed() < PAUSE);
+        if !just_replaced && (kept.token.as_ref()).is_some_and(|token| token.header == *refused) {
+            kept.token = None;
+            kept.replaced = Some(Instant::now());
+        }
+    }
+
+    /// The answer to one who asked at that moment, where none has to be sent for.
+    async fn known(&self, kept: &Kept, asked_at: Instant) -> Option<Result<HeaderValue, Failure>> {
         if let Some(token) = &kept.token
             && token.until.is_none_or(|until| asked_at < until)
         {
-            return Ok(token.header.clone());
+            return Some(Ok(token.header.clone()));
         }
-        if let Some((at, failure)) = &kept.failed
-            && *at >= asked_at
-        {
-            return Err(failure.clone());
+        let failed = kept.failed.as_ref()?;
+        if failed.until <= Instant::now() {
+            return None;
         }
-        match self.ask().await {
+        if let Some(digest) = failed.secret {
+            match secret::read(&self.config.client_secret_file).await {
+                Ok(secret) if digest_of(&secret) != digest => return None,
+                Ok(_) => {}
+                Err(failure) => return Some(Err(failure)),
+            }
+        }
+        Some(Err(failed.failure.clone()))
+    }
+
+    async fn obtain(&self, asked_at: Instant) -> Result<HeaderValue, Failure> {
+        let mut kept = self.kept.lock().await;
+        if let Some(known) = self.known(&kept, asked_at).await {
+            return known;
+        }
+        // Read anew, so that a rotated secret is used.
+        let secret = secret::read(&self.config.client_secret_file).await?;
+        let asked = tokio::time::timeout(self.timeout, self.ask(&secret)).await;
+        let asked = asked.unwrap_or_else(|_| {
+            let message = format!(
+                "the credentials for the source were not there within {}: the token server gave \
+                 no whole answer",
+                say(self.timeout)
+            );
+            Err(Failure::new(Reason::SourceUnavailable, message).into())
+        });
+        match asked {
             Ok(token) => {
                 let header = token.header.clone();
-                *kept = Kept {
-                    token: Some(token),
-                    failed: None,
-                };
+                kept.token = Some(token);
+                kept.failed = None;
                 Ok(header)
             }
-            Err(failure) => {
-                *kept = Kept {
-                    token: None,
-                    failed: Some((Instant::now(), failure.clone())),
-                };
+            Err(NoToken { failure, pause }) => {
+                let wait = pause.and_then(|pause| Duration::try_from(pause).ok());
+                kept.token = None;
+                kept.failed = Some(Failed {
+                    failure: failure.clone(),
+                    until: Instant::now() + wait.unwrap_or_default().max(PAUSE),
+                    secret: pause.is_none().then(|| digest_of(&secret)),
+                });
                 Err(failure)
             }
         }
     }
 
-    /// Forgets a token that was refused, unless another one has replaced it.
-    pub(super) async fn discard(&self, refused: &HeaderValue) {
-        let mut kept = self.kept.lock().await;
-        if (kept.token.as_ref()).is_some_and(|token| token.header == *refused) {
-            kept.token = None;
-        }
-    }
-
-    async fn ask(&self) -> Result<Token, Failure> {
-        // Read anew, so that a rotated secret is used.
-        let secret = secret::read(&self.config.client_secret_file).await?;
+    async fn ask(&self, secret: &str) -> Result<Token, NoToken> {
         let first = *self.style.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut received = self.send(&secret, first).await?;
+        let mut received = self.send(secret, first).await?;
         if first == Style::Header
             && matches!(
                 received.status,
                 StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED
             )
         {
-            let by_form = self.send(&secret, Style::Form).await?;
+            let by_form = self.send(secret, Style::Form).await?;
             if by_form.status.is_success() {
                 *self.style.lock().unwrap_or_else(PoisonError::into_inner) = Style::Form;
                 received = by_form;
             }
         }
         if received.status.is_success() {
-            granted(&received)
-        } else {
-            Err(refused(&received, &secret))
+            return Ok(granted(&received)?);
         }
+        Err(NoToken {
+            failure: refused(&received, secret),
+            pause: received.retry_after(Timestamp::now()),
+        })
     }
 
     async fn send(&self, secret: &str, style: Style) -> Result<Received, Failure> {
@@ -179,6 +266,8 @@ impl Tokens {
         }
         let more = self.config.endpoint_params.0.iter();
         form.extend(more.map(|(name, value)| (name.as_str(), value.as_str())));
+        let mut hidden = Hidden::default();
+        hidden.add(secret.as_bytes());
         let mut request = client.post(self.config.token_url.clone());
         match style {
             Style::Header => {
@@ -193,24 +282,32 @@ impl Tokens {
                 form.push(("client_secret", secret));
             }
         }
-        let response = request
-            .header("accept", "application/json")
-            .form(&form)
-            .send()
-            .await
-            .map_err(|error| {
-                Failure::new(
-                    Reason::SourceUnavailable,
-                    format!("failed to reach the token server: {}", causes(&error)),
-                )
-            })?;
-        receive(response, MAX_ANSWER)
-            .await
-            .map_err(|(outcome, failure)| match outcome {
-                "too_large" => no_token(format!("its answer is longer than {MAX_ANSWER} bytes")),
-                _ => failure,
-            })
+        let unreachable = |error: reqwest::Error| {
+            Failure::new(
+                Reason::SourceUnavailable,
+                format!("failed to reach the token server: {}", causes(&error)),
+            )
+        };
+        let request = request.header("accept", "application/json").form(&form);
+        let request = request.build().map_err(unreachable)?;
+        if let Some(pair) = request.headers().get(AUTHORIZATION) {
+            let pair = pair.as_bytes();
+            hidden.add(pair.strip_prefix(b"Basic ").unwrap_or(pair));
+        }
+        self.limiter.until_ready().await;
+        let response = client.execute(request).await.map_err(unreachable)?;
+        let received = receive(response, MAX_ANSWER).await;
+        let mut received = received.map_err(|(outcome, failure)| match outcome {
+            "too_large" => no_token(format!("its answer is longer than {MAX_ANSWER} bytes")),
+            _ => failure,
+        })?;
+        received.hide(&hidden);
+        Ok(received)
     }
+}
+
+fn digest_of(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
 }
 
 fn no_token(problem: impl std::fmt::Display) -> Failure {
@@ -229,7 +326,7 @@ fn granted(received: &Received) -> Result<Token, Failure> {
     {
         return Err(no_token(format!(
             "it is of the type {:?}, wanted Bearer",
-            bounded(kind, CODE_CHARS)
+            bounded(&received.shown(kind), CODE_CHARS)
         )));
     }
     let life = match granted.expires_in {
@@ -265,7 +362,6 @@ fn usable_for(seconds: f64) -> Duration {
 
 fn refused(received: &Received, secret: &str) -> Failure {
     let status = received.status.as_u16();
-    let retry_after = received.retry_after(Timestamp::now());
     let (reason, what) = match status {
         408 | 429 | 500..=599 => (
             Reason::SourceUnavailable,
@@ -291,17 +387,13 @@ fn refused(received: &Received, secret: &str) -> Failure {
         }
         Err(_) => String::new(),
     };
-    // A server that repeats the secret must not bring it into a status.
+    // Also a secret that is too short to be looked for in all that is shown.
     let words = if words.contains(secret) {
         ": its words are not shown, they repeat the secret".to_owned()
     } else {
         words
     };
-    Failure {
-        reason,
-        message: format!("{what} (HTTP {status}){words}"),
-        retry_after,
-    }
+    Failure::new(reason, format!("{what} (HTTP {status}){words}"))
 }
 
 #[cfg(test)]
@@ -316,6 +408,7 @@ mod tests {
             headers: HeaderMap::new(),
             body: body.as_bytes().to_vec(),
             way: 0,
+            hidden: Hidden::default(),
         }
     }
 

@@ -5,6 +5,7 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::error::causes;
+use super::hidden::Hidden;
 use crate::core::reason::Reason;
 use crate::core::signal::bounded;
 use crate::signals::failure::Failure;
@@ -21,11 +22,13 @@ pub(in crate::signals) struct Received {
     pub(in crate::signals) body: Vec<u8>,
     /// Which of the ways of asking brought it, from 0.
     pub(in crate::signals) way: usize,
+    /// What its words may repeat and nobody is to see.
+    pub(in crate::signals) hidden: Hidden,
 }
 
 impl Received {
     /// `Retry-After` in seconds or as a date; never negative, bounded.
-    pub(in crate::signals) fn retry_after(&self, now: Timestamp) -> Option<SignedDuration> {
+    pub(super) fn retry_after(&self, now: Timestamp) -> Option<SignedDuration> {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         let wait = match text.parse::<u32>() {
             Ok(seconds) => SignedDuration::from_secs(i64::from(seconds)),
@@ -33,43 +36,48 @@ impl Received {
         };
         Some(wait.clamp(SignedDuration::ZERO, LONGEST_RETRY_AFTER))
     }
-}
 
-/// What stands for a secret that an answer repeats.
-const HIDDEN: &str = "…";
-/// A shorter secret is found in any text, and is no secret.
-const SHORTEST_SECRET: usize = 6;
+    /// For how long the server wants no more requests, and why.
+    pub(super) fn pause(&self) -> Option<(SignedDuration, Reason)> {
+        let reason = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => Reason::RateLimited,
+            StatusCode::SERVICE_UNAVAILABLE => Reason::SourceUnavailable,
+            _ => return None,
+        };
+        Some((self.retry_after(Timestamp::now())?, reason))
+    }
+}
 
 impl Received {
-    /// Takes the secrets that were `sent` out of an answer whose own words may be
+    /// Takes the secrets that were sent out of an answer whose own words may be
     /// shown: a refusal, or what is no JSON. Some servers repeat what they refuse.
-    pub(super) fn hide(&mut self, sent: &HeaderMap) {
+    ///
+    /// The numbers and labels of an answer stay as they are; what is shown of its
+    /// words has to be taken from [`Received::without_secrets`].
+    pub(super) fn hide(&mut self, secrets: &Hidden) {
         let is_json = matches!(self.body.trim_ascii_start().first(), Some(b'{' | b'['));
         if self.status.is_success() && is_json {
-            return;
-        }
-        for value in sent.values() {
-            // Behind the scheme, where there is one.
-            let whole = value.as_bytes();
-            let at = whole.iter().position(|byte| *byte == b' ');
-            let secret = at.map_or(whole, |at| &whole[at + 1..]);
-            if secret.len() >= SHORTEST_SECRET {
-                self.body = without(&self.body, secret);
-            }
+            self.hidden = secrets.clone();
+        } else {
+            self.body = secrets.out_of(&self.body);
         }
     }
-}
 
-fn without(text: &[u8], secret: &[u8]) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.windows(secret.len()).position(|part| part == secret) {
-        kept.extend_from_slice(&rest[..at]);
-        kept.extend_from_slice(HIDDEN.as_bytes());
-        rest = &rest[at + secret.len()..];
+    /// The same answer for what is made of its words, not of its values.
+    pub(in crate::signals) fn without_secrets(&self) -> Received {
+        Received {
+            status: self.status,
+            headers: self.headers.clone(),
+            body: self.hidden.out_of(&self.body),
+            way: self.way,
+            hidden: Hidden::default(),
+        }
     }
-    kept.extend_from_slice(rest);
-    kept
+
+    /// A sentence of the answer, to be shown.
+    pub(in crate::signals) fn shown(&self, words: &str) -> String {
+        String::from_utf8_lossy(&self.hidden.out_of(words.as_bytes())).into_owned()
+    }
 }
 
 /// A date as HTTP writes it: `Wed, 21 Oct 2015 07:28:00 GMT`.
@@ -123,6 +131,7 @@ pub(super) async fn receive(
         headers,
         body,
         way: 0,
+        hidden: Hidden::default(),
     })
 }
 
@@ -169,6 +178,7 @@ mod tests {
                 headers,
                 body: Vec::new(),
                 way: 0,
+                hidden: Hidden::default(),
             };
             assert_eq!(
                 received.retry_after(now),

@@ -131,11 +131,17 @@ impl Received {
                 format!("the metrics API answers with {code}: {said}"),
             ),
         };
-        Refusal::Failed {
-            reason,
-            message,
-            retry_after: self.retry_after.filter(|_| matches!(code, 429 | 503)),
-        }
+        Refusal::failed(reason, message)
+    }
+
+    /// For how long the server wants no more requests, and why.
+    pub(super) fn pause(&self) -> Option<(SignedDuration, Reason)> {
+        let reason = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => Reason::RateLimited,
+            StatusCode::SERVICE_UNAVAILABLE => Reason::SourceUnavailable,
+            _ => return None,
+        };
+        Some((self.retry_after?, reason))
     }
 
     /// The server's words: a `Status`, or whatever text it is.
@@ -194,8 +200,8 @@ fn ahead(date: Timestamp, sent: Timestamp, at: Timestamp) -> SignedDuration {
 
 #[derive(Deserialize)]
 struct List {
-    /// `null` where a Go server has an empty list.
-    #[serde(default, deserialize_with = "or_default")]
+    /// `null` where a Go server has an empty list; what has none is no list.
+    #[serde(deserialize_with = "or_default")]
     items: Vec<Item>,
 }
 

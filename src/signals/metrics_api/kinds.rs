@@ -67,17 +67,27 @@ pub(super) fn version(group: Option<&Value>) -> Result<&'static str, Refusal> {
             "custom.metrics.k8s.io is not served here: no adapter is installed for it".to_owned(),
         ));
     };
-    let versions = group["versions"].as_array();
-    let served = |version: &&str| {
-        let mut list = versions.into_iter().flatten();
-        list.any(|entry| entry["version"] == **version)
-    };
+    let versions = list_of(group, "versions")?;
+    let served = |version: &&str| (versions.iter()).any(|entry| entry["version"] == **version);
     VERSIONS.into_iter().find(served).ok_or_else(|| {
         Refusal::Missing(format!(
             "custom.metrics.k8s.io is served in none of the versions {}",
             VERSIONS.join(", ")
         ))
     })
+}
+
+/// A list of a document; `null` where a Go server has an empty one. A document without
+/// it is about something else, and says nothing of what is served.
+fn list_of<'a>(document: &'a Value, field: &str) -> Result<&'a [Value], Refusal> {
+    match document.get(field) {
+        Some(Value::Array(list)) => Ok(list),
+        Some(Value::Null) => Ok(&[]),
+        _ => Err(Refusal::failed(
+            Reason::SourceAnswerUnusable,
+            format!("the API server does not tell what it serves: an answer has no {field}"),
+        )),
+    }
 }
 
 /// What the object's kind is called in paths, by the document at
@@ -90,13 +100,16 @@ pub(super) fn resource(
         api_version, kind, ..
     } = described;
     let shown = bounded(&format!("{kind} of {api_version}"), 120);
-    let entries = list.and_then(|list| list["resources"].as_array());
+    let entries = match list {
+        Some(list) => list_of(list, "resources")?,
+        None => &[],
+    };
     // Not a part of an object, such as deployments/scale.
     let whole = |entry: &&Value| {
         let name = entry["name"].as_str();
         entry["kind"] == kind.as_str() && name.is_some_and(|name| !name.contains('/'))
     };
-    let Some(entry) = entries.into_iter().flatten().find(whole) else {
+    let Some(entry) = entries.iter().find(whole) else {
         return Err(Refusal::Missing(format!(
             "the API server serves no {shown}"
         )));

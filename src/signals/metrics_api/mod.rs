@@ -23,6 +23,8 @@ use url::form_urlencoded::byte_serialize;
 
 use self::answer::Received;
 use self::kinds::{Kinds, Place};
+use super::failure::Failure;
+use super::http::Hold;
 use super::share::Shared;
 use super::stats::{Counters, SourceStats};
 use crate::core::duration;
@@ -67,20 +69,18 @@ impl Default for Limits {
 enum Refusal {
     /// Nobody serves the metric, its kind, or the whole API; in words.
     Missing(String),
-    Failed {
-        reason: Reason,
-        message: String,
-        retry_after: Option<SignedDuration>,
-    },
+    Failed(Failure),
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Refusal::Failed(failure)
+    }
 }
 
 impl Refusal {
     fn failed(reason: Reason, message: impl Into<String>) -> Self {
-        Refusal::Failed {
-            reason,
-            message: message.into(),
-            retry_after: None,
-        }
+        Refusal::Failed(Failure::new(reason, message))
     }
 }
 
@@ -98,8 +98,11 @@ pub struct MetricsApi {
     kinds: Kinds,
     answers: Shared<Result<MetricAnswer, Refusal>>,
     missing: Mutex<HashMap<String, Missing>>,
-    /// The server asked not to be called before.
-    held_until: Mutex<Option<Instant>>,
+    /// The server asked for a pause.
+    held: Hold,
+    /// One for each API, whose adapters are not one another's.
+    external_away: Hold,
+    custom_away: Hold,
     counters: Counters,
 }
 
@@ -119,7 +122,9 @@ impl MetricsApi {
             kinds: Kinds::default(),
             answers: Shared::new(),
             missing: Mutex::default(),
-            held_until: Mutex::default(),
+            held: Hold::new("the API server"),
+            external_away: Hold::new("the API service of external.metrics.k8s.io"),
+            custom_away: Hold::new("the API service of custom.metrics.k8s.io"),
             counters: Counters::default(),
         }
     }
@@ -163,14 +168,7 @@ impl MetricsApi {
                 let lasting = self.lacking(&question);
                 missing(why, lasting, self.limits.missing_tolerated)
             }
-            Err(Refusal::Failed {
-                reason,
-                message,
-                retry_after,
-            }) => Reading {
-                retry_after: *retry_after,
-                ..Reading::error(*reason, message.clone())
-            },
+            Err(Refusal::Failed(failure)) => failure.reading(),
         };
         let undated = reading.state == SignalState::Firing && reading.sampled_at.is_none();
         if need_sample_age && undated {
@@ -245,25 +243,21 @@ impl MetricsApi {
         namespace: &str,
         sent_at: &Mutex<Option<Timestamp>>,
     ) -> Result<MetricAnswer, Refusal> {
-        self.respect_hold()?;
+        // Of the API that serves the metric.
+        let away = match metric {
+            Metric::External { .. } => &self.external_away,
+            Metric::Object { .. } => &self.custom_away,
+        };
         let place = match metric {
             Metric::External { .. } => None,
-            Metric::Object { described, .. } => Some(self.place(described, sent_at).await?),
+            Metric::Object { described, .. } => Some(self.place(described, away, sent_at).await?),
         };
         let path = path(metric, namespace, place.as_ref())?;
-        let received = self.get(&path, sent_at).await?;
+        let received = self.get(&path, away, sent_at).await?;
         let items = received.items(metric);
         if let (Err(Refusal::Missing(_)), Metric::Object { described, .. }) = (&items, metric) {
             // It may be served in another version by now, or by another name.
             self.kinds.forget(described);
-        }
-        if let Err(Refusal::Failed {
-            reason: Reason::RateLimited,
-            retry_after: Some(wait),
-            ..
-        }) = &items
-        {
-            self.hold(*wait);
         }
         Ok(MetricAnswer {
             items: items?,
@@ -275,28 +269,37 @@ impl MetricsApi {
     async fn place(
         &self,
         described: &DescribedObject,
+        away: &Hold,
         sent_at: &Mutex<Option<Timestamp>>,
     ) -> Result<Place, Refusal> {
         if let Some(place) = self.kinds.known(described) {
             return Ok(place);
         }
-        let group = self.get(kinds::GROUP, sent_at).await?.discovered()?;
+        let group = self.get(kinds::GROUP, away, sent_at).await?;
+        let group = group.discovered()?;
         let version = kinds::version(group.as_ref())?;
         let list = kinds::resources_path(described);
-        let list = self.get(&list, sent_at).await?.discovered()?;
+        let list = self.get(&list, away, sent_at).await?.discovered()?;
         let resource = kinds::resource(described, list.as_ref())?;
         let place = Place { version, resource };
         self.kinds.learn(described, place.clone());
         Ok(place)
     }
 
-    /// One request, counted. Bounded in size here, and in time by the caller.
+    /// One request, counted, unless a pause was asked for. Bounded in size here, and in
+    /// time by the caller.
     async fn get(
         &self,
         path: &str,
+        away: &Hold,
         sent_at: &Mutex<Option<Timestamp>>,
     ) -> Result<Received, Refusal> {
+        self.held.check()?;
+        away.check()?;
         self.limiter.until_ready().await;
+        // Another question may have been told meanwhile.
+        self.held.check()?;
+        away.check()?;
         let sent = Timestamp::now();
         *sent_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(sent);
         let started = Instant::now();
@@ -306,7 +309,13 @@ impl MetricsApi {
             Err((outcome, _)) => outcome,
         };
         self.counters.request(outcome, started.elapsed());
-        received.map_err(|(_, refusal)| refusal)
+        let received = received.map_err(|(_, refusal)| refusal)?;
+        match received.pause() {
+            Some((wait, reason @ Reason::RateLimited)) => self.held.begin(wait, reason),
+            Some((wait, reason)) => away.begin(wait, reason),
+            None => {}
+        }
+        Ok(received)
     }
 
     async fn exchange(
@@ -346,33 +355,6 @@ impl MetricsApi {
             }
         };
         Ok(Received::new(head, body, sent, Timestamp::now()))
-    }
-
-    /// Keeps quiet after a 429 with `Retry-After`, for all metrics alike.
-    fn respect_hold(&self) -> Result<(), Refusal> {
-        let held = self
-            .held_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let left = held.map(|until| until.saturating_duration_since(Instant::now()));
-        match left.filter(|left| !left.is_zero()) {
-            None => Ok(()),
-            Some(left) => Err(Refusal::Failed {
-                reason: Reason::RateLimited,
-                message: "the API server asked for a pause".to_owned(),
-                retry_after: SignedDuration::try_from(left).ok(),
-            }),
-        }
-    }
-
-    fn hold(&self, wait: SignedDuration) {
-        let until = Duration::try_from(wait)
-            .ok()
-            .and_then(|wait| Instant::now().checked_add(wait));
-        *self
-            .held_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = until;
     }
 }
 

@@ -39,9 +39,7 @@ fn refused(metric: &Metric, status: u16, body: &str) -> Refusal {
 
 fn reason_and_message(refusal: Refusal) -> (Reason, String) {
     match refusal {
-        Refusal::Failed {
-            reason, message, ..
-        } => (reason, message),
+        Refusal::Failed(Failure { reason, message }) => (reason, message),
         Refusal::Missing(why) => (Reason::NoData, why),
     }
 }
@@ -114,7 +112,7 @@ fn s87_answers_of_all_versions_are_read() {
         let about = items[0].about.clone().unwrap();
         assert_eq!(about.name.as_deref(), Some("etcd-0"));
     }
-    for empty in [r#"{"items":[]}"#, r#"{"items":null}"#, "{}"] {
+    for empty in [r#"{"items":[]}"#, r#"{"items":null}"#] {
         let items = received(200, &[], empty).items(&pod).unwrap();
         assert!(items.is_empty(), "{empty}");
     }
@@ -123,6 +121,9 @@ fn s87_answers_of_all_versions_are_read() {
         "<html>",
         r#"{"items":[{"value":null}]}"#,
         r#"{"items":7}"#,
+        // No list at all is no empty one.
+        "{}",
+        r#"{"status":"ok"}"#,
     ] {
         let refusal = received(200, &[], broken).items(&pod).unwrap_err();
         assert_eq!(reason_and_message(refusal).0, Reason::SourceAnswerUnusable);
@@ -168,13 +169,9 @@ fn each_refusal_has_its_reason_and_the_servers_words() {
 
 #[test]
 fn a_pause_that_is_asked_for_is_bounded() {
-    let metric = external("m", "");
     let pause = |seconds: &str| {
         let answer = received(429, &[("retry-after", seconds)], "");
-        match answer.items(&metric).unwrap_err() {
-            Refusal::Failed { retry_after, .. } => retry_after,
-            Refusal::Missing(why) => panic!("{why}"),
-        }
+        answer.pause().map(|(wait, _)| wait)
     };
     assert_eq!(pause("30"), Some(SignedDuration::from_secs(30)));
     assert_eq!(pause("999999999"), Some(SignedDuration::from_mins(10)));
@@ -200,7 +197,12 @@ fn kinds_are_looked_up_in_what_is_served() {
     assert_eq!(kinds::version(Some(&group)).unwrap(), "v1beta2");
     let group = json(r#"{"versions":[{"version":"v1beta1"}]}"#);
     assert_eq!(kinds::version(Some(&group)).unwrap(), "v1beta1");
-    for unknown in [None, Some(json(r#"{"versions":[{"version":"v9"}]}"#))] {
+    let empty = json(r#"{"versions":null}"#);
+    for unknown in [
+        None,
+        Some(json(r#"{"versions":[{"version":"v9"}]}"#)),
+        Some(empty),
+    ] {
         let refusal = kinds::version(unknown.as_ref()).unwrap_err();
         assert!(matches!(refusal, Refusal::Missing(_)));
     }
@@ -228,6 +230,13 @@ fn kinds_are_looked_up_in_what_is_served() {
         find("v1", "Etcd").unwrap_err(),
         Refusal::Missing(_)
     ));
+    for other in ["{}", "[]", r#"{"versions":7,"resources":7}"#] {
+        let other = json(other);
+        let version = kinds::version(Some(&other)).unwrap_err();
+        assert_eq!(reason_and_message(version).0, Reason::SourceAnswerUnusable);
+        let kind = kinds::resource(&described("v1", "Pod", "x"), Some(&other)).unwrap_err();
+        assert_eq!(reason_and_message(kind).0, Reason::SourceAnswerUnusable);
+    }
     let gone = kinds::resource(&described("foo.io/v1", "Foo", "x"), None);
     assert!(matches!(gone.unwrap_err(), Refusal::Missing(_)));
     assert_eq!(

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -54,7 +53,7 @@ struct Sample {
 }
 
 /// Turns an HTTP answer into core's, or says what is wrong with it.
-pub(super) fn interpret(received: &Received, now: Timestamp) -> Result<Answer, Failure> {
+pub(super) fn interpret(received: &Received) -> Result<Answer, Failure> {
     if received.status.is_success() {
         return success(received);
     }
@@ -100,20 +99,31 @@ pub(super) fn interpret(received: &Received, now: Timestamp) -> Result<Answer, F
     } else {
         ""
     };
-    Err(Failure {
-        reason,
-        message: match words.as_str() {
-            "" => format!("{what} (HTTP {})", received.status.as_u16()),
-            words => format!(
-                "{what} (HTTP {}): {words}{remedy}",
-                received.status.as_u16()
-            ),
-        },
-        retry_after: received.retry_after(now),
-    })
+    let code = received.status.as_u16();
+    let message = match words.as_str() {
+        "" => format!("{what} (HTTP {code})"),
+        words => format!("{what} (HTTP {code}): {words}{remedy}"),
+    };
+    Err(Failure::new(reason, message))
 }
 
+/// What an answer of success says. What is wrong with it is told in its own words, and
+/// those are looked through for secrets first.
 fn success(received: &Received) -> Result<Answer, Failure> {
+    let mut answer = read(received).map_err(|failure| {
+        let of_the_rest = read(&received.without_secrets()).err();
+        of_the_rest.unwrap_or_else(|| Failure {
+            message: received.shown(&failure.message),
+            ..failure
+        })
+    })?;
+    for warning in &mut answer.warnings {
+        *warning = received.shown(warning);
+    }
+    Ok(answer)
+}
+
+fn read(received: &Received) -> Result<Answer, Failure> {
     let unusable = |message: String| Failure::new(Reason::SourceAnswerUnusable, message);
     let envelope: Envelope = serde_json::from_slice(&received.body).map_err(|error| {
         if is_html(&received.body) || !looks_like_json(&received.body) {

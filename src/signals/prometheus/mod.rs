@@ -158,7 +158,7 @@ impl PrometheusSource {
                 let is_get = ways[received.way].is_get();
                 self.prefers_get.store(is_get, Ordering::Relaxed);
             }
-            answer::interpret(&received, Timestamp::now())
+            answer::interpret(&received)
         });
         (sent_at, outcome)
     }
@@ -261,13 +261,10 @@ impl SampleAge {
 
 /// A firing signal whose evidence is of unknown age.
 fn unknown_age(failure: &Failure, reading: &Reading) -> Reading {
-    Reading {
-        retry_after: failure.retry_after,
-        ..inconclusive(format!(
-            "{}, but how old its samples are cannot be found out: {}",
-            reading.message, failure.message
-        ))
-    }
+    inconclusive(format!(
+        "{}, but how old its samples are cannot be found out: {}",
+        reading.message, failure.message
+    ))
 }
 
 #[derive(Default)]

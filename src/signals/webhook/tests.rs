@@ -123,7 +123,7 @@ impl Replica {
             silenced: false,
             inhibited: false,
         };
-        self.sources.alert(&signal, Timestamp::now()).await
+        self.sources.alert(&signal, Timestamp::now(), true).await
     }
 
     fn counted(&self, delivery: Delivery) -> u64 {

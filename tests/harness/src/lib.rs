@@ -39,6 +39,7 @@
 
 pub mod adapter;
 pub mod alertmanager;
+pub mod case;
 pub mod controller;
 mod daemon;
 pub mod defragd;
@@ -46,6 +47,7 @@ mod error;
 pub mod etcd;
 pub mod kube;
 pub mod objects;
+pub mod operators;
 pub mod pages;
 mod ports;
 pub mod process;
@@ -58,6 +60,7 @@ mod wait;
 
 pub use adapter::Adapter;
 pub use alertmanager::{Alertmanager, AlertmanagerServer};
+pub use case::Case;
 pub use controller::{Controller, RunningController};
 pub use defragd::Defragd;
 pub use error::Error;

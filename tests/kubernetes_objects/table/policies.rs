@@ -115,6 +115,17 @@ pub(crate) const POLICIES: &[Row] = &[
         Bad("clusterSelector needs a prometheus or a probe signal"),
     ),
     (
+        "fleet-of-metrics",
+        "{clusterRef: null, clusterSelector: {}, signal: {metric: {external: {name: m}, above: 1}}}",
+        Bad("clusterSelector needs a prometheus or a probe signal"),
+    ),
+    (
+        "fleet-blocked-by-both",
+        "{clusterRef: null, clusterSelector: {}, blockers: [{name: a, alert: {source: am, matchers: ['alertname=a']}}, \
+         {name: b, metric: {external: {name: m}, above: 1}}]}",
+        Good,
+    ),
+    (
         "blocked-by-nothing",
         "{maxBlockedFor: 1h}",
         Bad("maxBlockedFor needs blockers"),

@@ -76,6 +76,22 @@ fn bad_ones_are_refused_with_a_remedy() {
             true,
         ),
         (
+            fleet(&format!(
+                "{SELECTOR}signal: {{alert: {{source: am, matchers: ['alertname=a', 'b=c']}}}}"
+            )),
+            "spec.signal.alert: \"alertname=a, b=c\" does not say which cluster it is about, so it would fire for \
+             every cluster that is selected; give a policy with clusterRef for each cluster, or ask Prometheus with \
+             clusterLabel",
+            true,
+        ),
+        (
+            fleet(&format!(
+                "{SELECTOR}signal: {{metric: {{external: {{name: m}}, above: 1}}}}"
+            )),
+            "spec.signal.metric: \"m\" does not say which cluster it is about",
+            true,
+        ),
+        (
             fleet("clusterSelector: {matchExpressions: [{key: tier, operator: In}]}"),
             "In and NotIn compare with values, and none is given; give at least one",
             true,

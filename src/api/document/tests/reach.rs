@@ -126,7 +126,7 @@ fn objects(schema: &Value, steps: &[Step], found: &mut Vec<(Vec<Step>, BTreeSet<
 }
 
 #[test]
-fn no_field_leads_elsewhere() {
+fn s32_no_field_leads_elsewhere() {
     let mut leading = BTreeSet::new();
     let mut tried = 0;
     for crd in crds() {
@@ -164,7 +164,7 @@ fn no_field_leads_elsewhere() {
 
 /// A name leads to nothing but an object of that name beside its author's.
 #[test]
-fn no_name_leads_elsewhere() {
+fn s32_no_name_leads_elsewhere() {
     type Wrap = fn(&str) -> String;
     let names: [(&str, Wrap); 8] = [
         ("clusterRef", |name| {

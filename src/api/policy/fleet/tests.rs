@@ -1,7 +1,9 @@
 //! What stands in the status of a policy of many clusters, and how much room it takes.
 
 use super::*;
-use crate::core::decide::{LastRun, Origin, RunStart, SignalRecord};
+use crate::core::decide::{
+    Blocked, BlockedBy, LastRun, Origin, RunStart, SignalRecord, TIMELINE_TOTAL, note_decision,
+};
 use crate::core::run::Note;
 
 fn at(second: i64) -> Timestamp {
@@ -81,6 +83,7 @@ fn fleet<'a>(states: &'a [(&str, ClusterState)]) -> FleetNow<'a> {
             .iter()
             .map(|(name, state)| ((*name).to_owned(), state))
             .collect(),
+        labelled: true,
         unmatched: None,
         remember: SignedDuration::from_hours(1),
     }
@@ -126,6 +129,41 @@ fn the_summary_counts_and_the_conditions_name() {
         reason(&status, types::FIRING),
         Some(("NoData", "nobody knows of c"))
     );
+}
+
+#[test]
+fn t84_blocked_is_said_of_the_fleet_with_the_clusters() {
+    let held = |too_long: bool| ClusterState {
+        blocked: Some(Blocked {
+            since: at(0),
+            by: vec![BlockedBy {
+                name: "upgrade".to_owned(),
+                reason: Reason::SignalFiring,
+            }],
+            message: "blocker \"upgrade\" fires".to_owned(),
+            too_long,
+        }),
+        ..busy(1)
+    };
+    let none = EtcdDefragPolicyStatus::default();
+    let of = |states: &[(&str, ClusterState)], before: &EtcdDefragPolicyStatus| {
+        EtcdDefragPolicyStatus::of_fleet(&fleet(states), before, at(0)).unwrap()
+    };
+    let said = |status: &EtcdDefragPolicyStatus| {
+        let condition = conditions::get(&status.conditions, types::BLOCKED).unwrap();
+        format!(
+            "{:?} {} {}",
+            condition.status, condition.reason, condition.message
+        )
+    };
+    let quiet = of(&[("a", quiet()), ("b", busy(1))], &none);
+    assert!(conditions::get(&quiet.conditions, types::BLOCKED).is_none());
+    let blocked = of(&[("a", held(false)), ("b", held(false))], &quiet);
+    assert_eq!(said(&blocked), "True Blocked on a, b");
+    let late = of(&[("a", held(false)), ("b", held(true))], &blocked);
+    assert_eq!(said(&late), "True BlockedTooLong on b");
+    let over = of(&[("a", busy(1)), ("b", busy(1))], &late);
+    assert_eq!(said(&over), "False Accepted no blocker holds a run back");
 }
 
 #[test]
@@ -251,7 +289,138 @@ fn unknown_series_are_listed_until_there_are_none() {
     );
 }
 
-/// T103: within what an API server passes on to etcd, whatever fires.
+/// Otherwise they would be listed for ever.
+#[test]
+fn unknown_series_are_forgotten_when_nobody_asks_whose_they_are() {
+    let states = [("a", quiet())];
+    let unmatched = Unmatched {
+        series: 1,
+        unlabelled: 0,
+        values: 1,
+        listed: vec!["x".to_owned()],
+    };
+    let asking = FleetNow {
+        unmatched: Some(Some(&unmatched)),
+        ..fleet(&states)
+    };
+    let none = EtcdDefragPolicyStatus::default();
+    let before = EtcdDefragPolicyStatus::of_fleet(&asking, &none, at(0)).unwrap();
+    assert!(before.unmatched_series.is_some());
+    let by_probe = FleetNow {
+        labelled: false,
+        unmatched: Some(None),
+        ..fleet(&states)
+    };
+    let of_one = EtcdDefragPolicyStatus::from_state("a", &quiet(), Some(2), &before, at(1));
+    for status in [
+        EtcdDefragPolicyStatus::of_fleet(&by_probe, &before, at(1)).unwrap(),
+        of_one,
+    ] {
+        assert_eq!(status.unmatched_series, None);
+        assert_eq!(reason(&status, types::SERIES_MATCHED), None);
+    }
+}
+
+/// The cluster with one more decision, as the engine notes it.
+fn decided(state: &ClusterState, reason: Reason, second: i64) -> ClusterState {
+    let before = state.decision.as_ref().map(|note| note.reason);
+    let mut state = ClusterState {
+        decision: Some(Note::new(reason, reason.sentence())),
+        ..state.clone()
+    };
+    note_decision(&mut state, before, at(second));
+    state
+}
+
+/// One more look at every cluster that finds nothing new.
+fn looked_again(status: &EtcdDefragPolicyStatus, second: i64) -> EtcdDefragPolicyStatus {
+    let states: Vec<(&str, ClusterState)> = status
+        .clusters
+        .iter()
+        .map(|cluster| {
+            let state = ClusterState::from(cluster);
+            let reason = state.decision.as_ref().unwrap().reason;
+            let message = state.decision.clone().unwrap().message;
+            let mut state = decided(&state, reason, second);
+            state.decision = Some(Note::new(reason, message));
+            (cluster.name.as_str(), state)
+        })
+        .collect();
+    EtcdDefragPolicyStatus::of_fleet(&fleet(&states), status, at(second)).unwrap()
+}
+
+/// What is stored is all that a restart and another replica know.
+#[test]
+fn last_night_is_told_of_the_few_that_did_something() {
+    const NIGHT: [Reason; 5] = [
+        Reason::HoldingFor,
+        Reason::RunCreated,
+        Reason::RunInProgress,
+        Reason::CoolingDown,
+        Reason::SignalNotFiring,
+    ];
+    let names: Vec<String> = (0..MAX_CLUSTERS).map(|i| format!("etcd-{i:04}")).collect();
+    let states: Vec<(&str, ClusterState)> = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| {
+            let mut state = decided(&ClusterState::default(), Reason::SignalNotFiring, 0);
+            // Five clusters have a night of their own, each a while after the other.
+            let began = 100 * i64::try_from(i).unwrap();
+            for (k, reason) in (0..).zip(NIGHT).filter(|_| i % 200 == 7) {
+                state = decided(&state, reason, began + 1_000 * k + 1_000);
+            }
+            (name.as_str(), state)
+        })
+        .collect();
+    let none = EtcdDefragPolicyStatus::default();
+    let status = EtcdDefragPolicyStatus::of_fleet(&fleet(&states), &none, at(0)).unwrap();
+    let told = |status: &EtcdDefragPolicyStatus| -> usize {
+        status.clusters.iter().map(|c| c.timeline.len()).sum()
+    };
+    assert_eq!(told(&status), TIMELINE_TOTAL);
+    for i in [7, 207, 407, 607, 807] {
+        let stored = status.state(&names[i]).unwrap().timeline;
+        let reasons: Vec<Reason> = stored.iter().map(|spell| spell.reason).collect();
+        assert!(reasons.ends_with(&NIGHT), "{i}: {reasons:?}");
+        assert!(stored.ends_with(&states[i].1.timeline[1..]), "{i}");
+    }
+    // T102: what has no room is not stored anew with each look.
+    assert_eq!(looked_again(&status, 200_000), status);
+
+    // In the next night all want a run, and the newest are told.
+    let states: Vec<(&str, ClusterState)> = states
+        .iter()
+        .enumerate()
+        .map(|(i, (name, state))| {
+            let second = 300_000 + i64::try_from(i).unwrap();
+            (*name, decided(state, Reason::PolicyBusy, second))
+        })
+        .collect();
+    let status = EtcdDefragPolicyStatus::of_fleet(&fleet(&states), &status, at(301_000)).unwrap();
+    assert_eq!(told(&status), TIMELINE_TOTAL);
+    let told: Vec<usize> = status.clusters.iter().map(|c| c.timeline.len()).collect();
+    assert_eq!(told[MAX_CLUSTERS - TIMELINE_TOTAL..], [1; TIMELINE_TOTAL]);
+    assert_eq!(looked_again(&status, 400_000), status);
+}
+
+#[test]
+fn the_time_line_of_a_cluster_that_left_ends_there() {
+    let states = [
+        ("a", decided(&busy(1), Reason::CoolingDown, 5)),
+        ("b", quiet()),
+    ];
+    let none = EtcdDefragPolicyStatus::default();
+    let both = EtcdDefragPolicyStatus::of_fleet(&fleet(&states), &none, at(6)).unwrap();
+    let left = EtcdDefragPolicyStatus::of_fleet(&fleet(&states[1..]), &both, at(10)).unwrap();
+    let told = left.state("a").unwrap().timeline;
+    assert_eq!(
+        (told[0].reason, told[0].until),
+        (Reason::CoolingDown, Some(at(10)))
+    );
+}
+
+/// Within what an API server passes on to etcd, whatever fires.
 #[test]
 fn a_thousand_busy_clusters_have_room() {
     let names: Vec<String> = (0..MAX_CLUSTERS).map(|i| format!("etcd-{i:04}")).collect();

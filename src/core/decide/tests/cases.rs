@@ -158,6 +158,36 @@ fn t46_created_then_the_record_was_lost_asks_for_the_same_run_or_sees_it() {
     assert_eq!(w.state.run_starts.len(), 1);
 }
 
+/// A finalizer keeps a run that somebody removes in sight until its end is known.
+#[test]
+fn t48_a_run_of_its_name_that_is_going_away_is_waited_for() {
+    let mut w = World::new(Policy {
+        hold_for: secs(0),
+        ..policy()
+    });
+    let decision = w.facts(firing(), None);
+    w.state = decision.state;
+    let first = decision.create.unwrap().name;
+    w.runs.push(RunSummary {
+        name: first.clone(),
+        own: true,
+        created_at: w.now,
+        dry_run: false,
+        end: None,
+    });
+    assert_eq!(w.pass(10).eval(firing()), Reason::RunInProgress);
+    assert_eq!(w.hold(600, firing), Reason::RunInProgress);
+    assert!(w.creates.is_empty());
+    // Its end is stored, and its object is not gone yet.
+    w.pass(10).end(false, Reason::Interrupted, 0, false);
+    w.hold(7_200, firing);
+    assert!(!w.creates.is_empty(), "{}", w.message());
+    assert!(
+        w.creates.iter().all(|run| run.name != first),
+        "its name is not asked for again"
+    );
+}
+
 #[test]
 fn t51_runs_that_cannot_be_listed_mean_no_run() {
     let mut w = World::new(Policy {

@@ -149,8 +149,9 @@ impl World {
         let fallback =
             fallback.filter(|_| wants_fallback(&self.policy, &self.state, &primary, self.now));
         let decision = self.facts(primary, fallback);
+        let before = self.state.decision.as_ref().map(|note| note.reason);
         self.state = decision.state.clone();
-        note_decision(&mut self.state, self.now);
+        note_decision(&mut self.state, before, self.now);
         if let Some(run) = &decision.create {
             self.creates.push(run.clone());
             if self.runs.iter().all(|r| r.name != run.name) {

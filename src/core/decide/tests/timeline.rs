@@ -48,6 +48,23 @@ fn t102_a_decision_that_goes_on_changes_nothing() {
     assert_eq!(w.state.timeline, before);
 }
 
+/// T102: what was cut because others needed the room stays away until there is news.
+#[test]
+fn t102_a_spell_that_had_no_room_does_not_come_back() {
+    let mut w = World::new(policy());
+    w.eval(down());
+    w.pass(3_000).eval(quiet());
+    w.state.timeline.truncate(1);
+    let before = w.state.timeline.clone();
+    w.hold(100, quiet);
+    assert_eq!(w.state.timeline, before);
+    w.state.timeline.clear();
+    w.hold(100, quiet);
+    assert_eq!(line(&w), []);
+    w.pass(3_000).eval(down());
+    assert_eq!(line(&w).len(), 1);
+}
+
 #[test]
 fn decisions_that_flap_do_not_push_out_what_was_before() {
     let mut w = World::new(policy());

@@ -2,6 +2,7 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 
 use super::*;
+use crate::signals::http::Hidden;
 
 fn answer(status: u16, body: &str) -> Result<Answer, Failure> {
     let received = Received {
@@ -9,8 +10,9 @@ fn answer(status: u16, body: &str) -> Result<Answer, Failure> {
         headers: HeaderMap::new(),
         body: body.as_bytes().to_vec(),
         way: 0,
+        hidden: Hidden::default(),
     };
-    interpret(&received, Timestamp::UNIX_EPOCH)
+    interpret(&received)
 }
 
 fn result_of(data: &str) -> AnswerKind {

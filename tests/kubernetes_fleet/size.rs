@@ -1,16 +1,15 @@
 //! A thousand clusters in one policy: what its status takes, and that nothing is written while
 //! nothing happens.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use defragd_harness::{Cluster, Error, Etcd, Kube, KubeApi, Prometheus, eventually};
+use defragd_harness::case::{WAIT, condition, writes};
+use defragd_harness::objects::{self, list};
+use defragd_harness::{Case, Cluster, Error, Etcd, KubeApi, eventually};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
-use crate::support::{Case, WAIT, api, condition, controller, list, target, writes};
+use crate::support::{api, controller, entry, fleet, prometheus, selected};
 
 /// As many as one policy serves.
 const CLUSTERS: usize = 1000;
@@ -23,57 +22,33 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// What etcd takes in one request by default.
 const ETCD_LIMIT: usize = 1_572_864;
 
-/// A page of metrics with one series for each cluster, as an exporter of them all would have.
-async fn exporter(page: String) -> Result<String, Error> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it listens").to_string();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let answer = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\n\
-                 connection: close\r\n\r\n{page}",
-                page.len()
-            );
-            tokio::spawn(async move {
-                let mut asked = [0; 4096];
-                // Prometheus may have gone away meanwhile.
-                let _ = stream.read(&mut asked).await;
-                let _ = stream.write_all(answer.as_bytes()).await;
-            });
-        }
-    });
-    Ok(address)
-}
-
 fn name(i: usize) -> String {
     format!("etcd-{i:04}")
 }
 
 fn member(i: usize, etcds: &[Cluster]) -> Value {
-    let mut target = target(&name(i), &etcds[i % etcds.len()]);
-    target["metadata"]["labels"] = json!({ "tier": "prod" });
-    target
+    let endpoints = etcds[i % etcds.len()].endpoints();
+    selected(objects::target(&name(i), &endpoints))
 }
 
-fn fleet() -> Value {
-    json!({
-        "apiVersion": "defragd.dev/v1alpha1",
-        "kind": "EtcdDefragPolicy",
-        "metadata": { "name": "fleet" },
-        "spec": {
-            "clusterSelector": { "matchLabels": { "tier": "prod" } },
-            "signal": { "prometheus": {
-                "source": "main",
-                "query": "max by (cluster) (fragmented_bytes)",
-                "above": "100Mi",
-                "clusterLabel": "cluster",
-            } },
-            "interval": "2s",
-            "cooldown": "1h",
-            // It holds the one run that may go on, so that all others wait.
-            "runTemplate": { "rule": { "all": true }, "suspend": true, "allowSingleMember": true },
-        },
-    })
+/// Whether everything is known of everybody: all fire, one has its run, those that are not on its
+/// etcd wait for their turn, and nobody's series is missed.
+fn all_known(policy: &Value) -> bool {
+    let status = &policy["status"];
+    let summary = &status["summary"];
+    let clusters = status["clusters"].as_array();
+    let reasons: Vec<&str> = clusters
+        .into_iter()
+        .flatten()
+        .filter_map(|cluster| cluster["decision"]["reason"].as_str())
+        .collect();
+    let waiting = reasons.iter().filter(|reason| **reason == "PolicyBusy");
+    summary["clusters"] == CLUSTERS
+        && summary["firing"] == CLUSTERS
+        && summary["running"] == 1
+        && reasons.len() == CLUSTERS
+        && waiting.count() >= CLUSTERS - CLUSTERS / ETCDS
+        && status["unmatchedSeries"]["listed"] == json!(["stranger"])
 }
 
 fn writes_of_policy(api: &KubeApi) -> Result<usize, Error> {
@@ -99,58 +74,32 @@ async fn settled(api: &KubeApi) -> Result<usize, Error> {
     .await
 }
 
-fn entry<'a>(policy: &'a Value, name: &str) -> &'a Value {
-    let clusters = policy["status"]["clusters"].as_array();
-    let mut clusters = clusters.into_iter().flatten();
-    let found = clusters.find(|cluster| cluster["name"] == name);
-    found.unwrap_or(&Value::Null)
-}
-
 /// T103: a thousand clusters that all fire stay within the limits of one object.
 #[tokio::test]
 async fn t103_a_thousand_clusters_in_one_policy() -> Result<(), Error> {
-    let mut page = String::from("# TYPE fragmented_bytes gauge\n");
-    for i in 0..CLUSTERS {
-        let value = 200_000_000 + i;
-        writeln!(
-            page,
-            "fragmented_bytes{{cluster=\"{}\",instance=\"10.0.0.1:2379\"}} {value}",
-            name(i)
-        )
-        .expect("a text takes everything");
-    }
-    writeln!(page, "fragmented_bytes{{cluster=\"stranger\"}} 1").expect("a text takes everything");
-    let exporter = exporter(page).await?;
-    let prometheus = Prometheus::default().scrape("fleet", [exporter], Duration::from_secs(1));
-    let prometheus = prometheus.start().await?;
+    let fragmented = (0..CLUSTERS).map(|i| (name(i), 200_000_000 + i as u64));
+    let prometheus = prometheus(fragmented.chain([("stranger".to_owned(), 1)])).await?;
     let etcds = try_join_all((0..ETCDS).map(|_| Etcd::default().members(1).start())).await?;
-    let api = api(Kube::default()).await?;
-    let config = json!({
-        "sources": [{ "name": "main", "prometheus": { "url": prometheus.url() } }],
-    });
-    let file = api.scratch().join("defragd.yaml");
-    std::fs::write(&file, config.to_string()).expect("the folder is the test's own");
-    let args = ["--config".into(), file.into_os_string()];
-    let defragd = controller(&api).args(args).start().await?;
+    let api = api().await?;
+    let defragd = controller(&api, &prometheus).await?;
     let case = Case::new(&api, &defragd, "fleet").await?;
     let mut objects: Vec<Value> = (0..CLUSTERS).map(|i| member(i, &etcds)).collect();
-    objects.push(fleet());
+    objects.push(fleet(&json!({
+        "interval": "2s",
+        // It holds the one run that may go on, so that all others wait.
+        "runTemplate": { "rule": { "all": true }, "suspend": true, "allowSingleMember": true },
+    })));
     for part in objects.chunks(250) {
         api.apply(&list(case.namespace, part).to_string()).await?;
     }
 
-    let policy = case
-        .until("etcddefragpolicies", "fleet", "all to fire", |policy| {
-            let summary = &policy["status"]["summary"];
-            summary["firing"] == CLUSTERS && summary["clusters"] == CLUSTERS
-        })
-        .await?;
-    let all = policy["status"]["clusters"].as_array().map_or(0, Vec::len);
-    assert_eq!(all, CLUSTERS);
     let runs = case
         .until_runs("the one run", |runs| runs.len() == 1)
         .await?;
     assert_eq!(runs[0]["spec"]["suspend"], true);
+    case.until("etcddefragpolicies", "fleet", "all to be known", all_known)
+        .await?;
+    // Sentences may still be on their way.
     let before = settled(&api).await?;
 
     // As it is stored: with who owns which field.
@@ -163,16 +112,7 @@ async fn t103_a_thousand_clusters_in_one_policy() -> Result<(), Error> {
     );
     assert!(size < ETCD_LIMIT * 2 / 3, "{size} bytes");
     assert!(owners < 4096, "{owners} bytes for who owns which field");
-    let unmatched = &policy["status"]["unmatchedSeries"];
-    assert_eq!(unmatched["listed"], json!(["stranger"]));
-    let decision = |policy: &Value, i: usize| entry(policy, &name(i))["decision"]["reason"].clone();
-    let waits = (0..CLUSTERS)
-        .filter(|i| decision(&policy, *i) == "PolicyBusy")
-        .count();
-    assert!(
-        waits >= CLUSTERS - CLUSTERS / ETCDS,
-        "{waits} wait for their turn"
-    );
+    assert!(all_known(&policy), "{}", policy["status"]["summary"]);
     let table = ["get", "defragpolicy", "--namespace=fleet"];
     let table = api.kubectl(&table).await?;
     assert!(
