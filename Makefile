@@ -130,13 +130,14 @@ demo-kubernetes: setup-cargo setup-protoc ## watch the same on a real Kubernetes
 	@$(built)/debug/demo kubernetes
 
 .PHONY: bench
-bench: setup-cargo setup-protoc ## measure sweeps against bare defragmentation, ROUNDS=3 times, and a controller with 10,000 policies
+bench: setup-cargo setup-protoc ## measure sweeps against bare defragmentation, ROUNDS=3 times, and controllers with 10,000 policies and with one for 1,000 clusters
 	@$(provision) etcd-3.6 prometheus-3 kubernetes-1.34 & servers=$$!; \
 	trap 'kill $$servers 2>/dev/null || true' EXIT; \
 	$(CARGO) build --locked --release -p defragd -p defragd-harness --bins; \
 	wait $$servers
 	@$(built)/release/bench $(ROUNDS)
 	@$(built)/release/bench controller
+	@$(built)/release/bench fleet
 
 .PHONY: crds
 crds: setup-cargo setup-protoc ## write the CRDs of docs/reference and of the chart again, from the Rust types

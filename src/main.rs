@@ -1,8 +1,7 @@
 use std::process::ExitCode;
 
 /// The container image's binary is linked with musl, whose own allocator takes one lock for all
-/// threads.
-#[cfg(target_env = "musl")]
+/// threads; that of glibc keeps what the burst at the start has needed.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

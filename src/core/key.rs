@@ -1,12 +1,75 @@
 //! How objects are told apart.
 
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A name or a namespace. Copies share one text: each object is known in a dozen places.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<Arc<str>>> From<T> for Name {
+    fn from(text: T) -> Self {
+        Name(text.into())
+    }
+}
+
+impl Default for Name {
+    fn default() -> Self {
+        Name::from("")
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, other: &&str) -> bool {
+        **self == **other
+    }
+}
+
+impl PartialEq<Name> for String {
+    fn eq(&self, other: &Name) -> bool {
+        **self == **other
+    }
+}
+
+impl PartialEq<Name> for &str {
+    fn eq(&self, other: &Name) -> bool {
+        **self == **other
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
 
 /// Namespace and name of an object; the kind is known from the context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    pub namespace: String,
-    pub name: String,
+    pub namespace: Name,
+    pub name: Name,
 }
 
 impl fmt::Display for ObjectKey {
@@ -83,7 +146,7 @@ impl ClusterKey {
     /// `EtcdCluster.<group>/<name>`. No target has such a name.
     pub fn local_name(&self) -> String {
         match self.kind {
-            ClusterKind::EtcdTarget => self.object.name.clone(),
+            ClusterKind::EtcdTarget => self.object.name.to_string(),
             kind => format!("{}.{}/{}", kind.kind(), kind.group(), self.object.name),
         }
     }
@@ -123,8 +186,8 @@ mod tests {
         let keys = ClusterKind::ALL.map(|kind| ClusterKey {
             kind,
             object: ObjectKey {
-                namespace: "a".to_owned(),
-                name: "b".to_owned(),
+                namespace: "a".into(),
+                name: "b".into(),
             },
         });
         assert_eq!(

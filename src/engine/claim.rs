@@ -74,8 +74,8 @@ mod tests {
 
     fn run(name: &str, began: Option<i64>, cluster: Option<u64>) -> Arc<RunView> {
         let key = |name: &str| ObjectKey {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
+            namespace: "default".into(),
+            name: name.into(),
         };
         Arc::new(RunView {
             key: key(name),

@@ -180,7 +180,7 @@ fn stripes(cluster: &ClusterKey, id: Option<ClusterId>) -> BTreeSet<usize> {
 fn run_key(view: &PolicyView, run: &CreateRun) -> ObjectKey {
     ObjectKey {
         namespace: view.key.namespace.clone(),
-        name: run.name.clone(),
+        name: run.name.as_str().into(),
     }
 }
 
@@ -255,7 +255,7 @@ fn stored<H: Host>(host: &H) -> Result<Vec<(ObjectKey, Timestamp)>, HostError> {
         starts.extend(view.state.run_starts.iter().map(|start| {
             let key = ObjectKey {
                 namespace: policy.policy.namespace.clone(),
-                name: start.name.clone(),
+                name: start.name.as_str().into(),
             };
             (key, start.at)
         }));
@@ -269,8 +269,8 @@ mod tests {
 
     fn cluster(name: &str) -> ClusterKey {
         ClusterKey::target(ObjectKey {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
+            namespace: "default".into(),
+            name: name.into(),
         })
     }
 

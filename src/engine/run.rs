@@ -56,7 +56,7 @@ fn summary(run: &RunView, policy: &ObjectKey) -> RunSummary {
         touched: record.touched(),
     });
     RunSummary {
-        name: run.key.name.clone(),
+        name: run.key.name.to_string(),
         own: run.owner.as_ref() == Some(policy),
         created_at: run.created_at,
         dry_run: run.spec.as_ref().is_ok_and(|spec| spec.dry_run),

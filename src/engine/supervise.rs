@@ -180,8 +180,8 @@ impl<H: Host> Engine<H> {
 #[derive(Default)]
 struct Workers {
     tasks: JoinSet<()>,
-    by_id: HashMap<Id, Work>,
-    working: HashMap<Work, (Id, CancellationToken)>,
+    by_id: HashMap<Id, Arc<Work>>,
+    working: HashMap<Arc<Work>, (Id, CancellationToken)>,
 }
 
 impl Workers {
@@ -191,6 +191,7 @@ impl Workers {
 
     fn start(&mut self, work: Work, worker: BoxFuture<'static, ()>, cancel: CancellationToken) {
         let id = self.tasks.spawn(worker).id();
+        let work = Arc::new(work);
         self.by_id.insert(id, work.clone());
         self.working.insert(work, (id, cancel));
     }
@@ -207,13 +208,13 @@ impl Workers {
     }
 
     /// The next worker that ends; `None` when there is none.
-    async fn next_ended(&mut self) -> Option<(Work, Result<(), JoinError>)> {
+    async fn next_ended(&mut self) -> Option<(Arc<Work>, Result<(), JoinError>)> {
         let ended = self.tasks.join_next_with_id().await?;
         self.strike_off(ended)
     }
 
     /// A worker that has ended.
-    fn try_next_ended(&mut self) -> Option<(Work, Result<(), JoinError>)> {
+    fn try_next_ended(&mut self) -> Option<(Arc<Work>, Result<(), JoinError>)> {
         let ended = self.tasks.try_join_next_with_id()?;
         self.strike_off(ended)
     }
@@ -221,7 +222,7 @@ impl Workers {
     fn strike_off(
         &mut self,
         ended: Result<(Id, ()), JoinError>,
-    ) -> Option<(Work, Result<(), JoinError>)> {
+    ) -> Option<(Arc<Work>, Result<(), JoinError>)> {
         let (id, ended) = match ended {
             Ok((id, ())) => (id, Ok(())),
             Err(error) => (error.id(), Err(error)),

@@ -75,7 +75,13 @@ fn accounted<H: Host>(host: &H, run: &RunView) -> bool {
     host.policies_on(&run.cluster)
         .iter()
         .filter(|policy| evaluated(policy))
-        .all(|policy| policy.state.accounted.contains(&run.key.name))
+        .all(|policy| {
+            policy
+                .state
+                .accounted
+                .iter()
+                .any(|name| *name == run.key.name)
+        })
 }
 
 /// The names of `finished` runs beyond their policy's limits or their own time.

@@ -60,8 +60,8 @@ pub(super) fn connection(
     let keys = secrets.map(|(namespace, reader)| {
         move |name: &str, key: &str| {
             let secret = ObjectKey {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
+                namespace: namespace.into(),
+                name: name.into(),
             };
             SecretKey::new(Arc::clone(&reader), secret, key)
         }
@@ -205,8 +205,8 @@ mod tests {
         let made = connection(&target, vec![url()], Some(("prod", reader()))).unwrap();
         let key = |name: &str, key: &str| {
             let secret = ObjectKey {
-                namespace: "prod".to_owned(),
-                name: name.to_owned(),
+                namespace: "prod".into(),
+                name: name.into(),
             };
             SecretKey::new(reader(), secret, key)
         };

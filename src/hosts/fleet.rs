@@ -87,7 +87,7 @@ pub(super) fn own_series(
     let series = spec.as_ref().ok()?.series.as_ref()?;
     Some(OwnSeries {
         label: series.label.clone(),
-        value: Ok(cluster.object.name.clone()),
+        value: Ok(cluster.object.name.to_string()),
     })
 }
 

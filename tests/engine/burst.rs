@@ -158,7 +158,7 @@ async fn what_an_hour_allows_goes_to_those_who_have_fired_for_longest() {
         .heard()
         .made_for
         .iter()
-        .map(|(_, policy)| policy.name.clone())
+        .map(|(_, policy)| policy.name.to_string())
         .collect();
     assert_eq!(made, ["f", "d", "b"].map(str::to_owned).into());
     for name in ["e", "c", "a"] {

@@ -63,7 +63,7 @@ fn unfinished(host: &Memory) -> Vec<Arc<RunView>> {
 }
 
 fn cluster_of(host: &Memory, run: &ObjectKey) -> String {
-    host.views.run(run).unwrap().cluster.object.name.clone()
+    host.views.run(run).unwrap().cluster.object.name.to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]

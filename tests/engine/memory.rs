@@ -372,8 +372,8 @@ pub(crate) fn on(policy: &str, cluster: &str) -> PolicyOn {
 
 pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey {
-        namespace: "default".to_owned(),
-        name: name.to_owned(),
+        namespace: "default".into(),
+        name: name.into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the cases have in common: one exporter for all clusters, and who asks about them.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use defragd_harness::{
@@ -30,7 +31,8 @@ pub(crate) async fn controller(
     let file = api.scratch().join("defragd.yaml");
     std::fs::write(&file, config.to_string()).expect("the folder is the test's own");
     let args = ["--config".into(), file.into_os_string()];
-    let controller = case::controller(api, env!("CARGO_BIN_EXE_defragd"));
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/defragd");
+    let controller = case::controller(api, env!("CARGO_BIN_EXE_defragd"), &chart).await?;
     controller.args(args).start().await
 }
 

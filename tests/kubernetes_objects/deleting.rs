@@ -17,7 +17,7 @@ const FINALIZER: &str = "defragd.dev/sweep";
 async fn what_is_deleted_in_mid_sweep_ends_in_order() -> Result<(), Error> {
     let api = api(Kube::default()).await?;
     api.start_controller_manager().await?;
-    let defragd = controller(&api).start().await?;
+    let defragd = controller(&api).await?.start().await?;
     futures::try_join!(
         a_run_in_mid_member(&api, &defragd),
         a_policy_in_mid_sweep(&api, &defragd),
@@ -33,7 +33,7 @@ async fn what_is_deleted_in_mid_sweep_ends_in_order() -> Result<(), Error> {
 async fn names_are_used_again_and_by_others() -> Result<(), Error> {
     let api = api(Kube::default()).await?;
     api.start_controller_manager().await?;
-    let defragd = controller(&api).start().await?;
+    let defragd = controller(&api).await?.start().await?;
     futures::try_join!(
         another_run_of_the_same_name(&api, &defragd),
         another_policy_of_the_same_name(&api, &defragd),

@@ -26,7 +26,7 @@ async fn a_hundred_idle_policies_write_nothing() -> Result<(), Error> {
     let file = api.scratch().join("defragd.yaml");
     std::fs::write(&file, config.to_string()).expect("the folder is the test's own");
     let args = ["--config".into(), file.into_os_string()];
-    let defragd = controller(&api).args(args).start().await?;
+    let defragd = controller(&api).await?.args(args).start().await?;
     let case = Case::new(&api, &defragd, "idle").await?;
 
     let mut objects = vec![target("demo", &cluster)];

@@ -23,7 +23,7 @@ async fn two_hundred_policies_over_five_clusters() -> Result<(), Error> {
     let clusters = try_join_all(clusters).await?;
     let limit = LIMIT.to_string();
     let args = ["--max-concurrent-runs", limit.as_str()];
-    let defragd = controller(&api).args(args).start().await?;
+    let defragd = controller(&api).await?.args(args).start().await?;
     let case = Case::new(&api, &defragd, "load").await?;
 
     let name = |i: usize| format!("etcd-{i}");

@@ -16,7 +16,7 @@ fn nonsense(kind: &str, name: &str, spec: Value) -> Value {
 async fn nonsense_is_said_and_stops_nobody() -> Result<(), Error> {
     let api = api(Kube::default()).await?;
     loosen(&api).await?;
-    let defragd = controller(&api).start().await?;
+    let defragd = controller(&api).await?.start().await?;
     let case = Case::new(&api, &defragd, "nonsense").await?;
     let mistaken = json!({ "clusterRef": { "name": "demo" }, "rule": { "all": "yes" } });
     let mut nothing = nonsense("EtcdTarget", "nothing", Value::Null);
@@ -98,7 +98,7 @@ async fn nonsense_is_said_and_stops_nobody() -> Result<(), Error> {
 #[tokio::test]
 async fn a_run_that_cannot_be_read_holds_up_its_cluster_by_every_name() -> Result<(), Error> {
     let api = api(Kube::default()).await?;
-    let defragd = controller(&api).start().await?;
+    let defragd = controller(&api).await?.start().await?;
     let case = Case::new(&api, &defragd, "twins").await?;
     let cluster = Etcd::default().members(1).start().await?;
     let suspended = json!({ "suspend": true });
@@ -132,7 +132,7 @@ async fn a_run_that_cannot_be_read_holds_up_its_cluster_by_every_name() -> Resul
 #[tokio::test]
 async fn a_status_that_fits_the_schema_may_still_be_nonsense() -> Result<(), Error> {
     let api = api(Kube::default()).await?;
-    let defragd = controller(&api).start().await?;
+    let defragd = controller(&api).await?.start().await?;
     let case = Case::new(&api, &defragd, "patched").await?;
     let cluster = Etcd::default().members(1).start().await?;
     let waiting = run("waiting", "demo", json!({ "suspend": true }));

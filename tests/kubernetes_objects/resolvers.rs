@@ -25,7 +25,7 @@ const NAMES: [&str; 3] = ["etcd-0", "etcd-fx2lq", "etcd-w9m4k"];
 #[tokio::test]
 async fn members_are_found_where_others_put_them() -> Result<(), Error> {
     let api = api(Kube::default()).await?;
-    let defragd = controller(&api).start().await?;
+    let defragd = controller(&api).await?.start().await?;
     futures::try_join!(
         pods_by_their_labels(&api, &defragd),
         clusters_of_cozystack(&api, &defragd),

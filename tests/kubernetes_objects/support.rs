@@ -23,9 +23,9 @@ pub(crate) async fn api(kube: Kube) -> Result<KubeApi, Error> {
     case::api(kube, &crds).await
 }
 
-/// A replica for all namespaces.
-pub(crate) fn controller(api: &KubeApi) -> Controller {
-    case::controller(api, DEFRAGD)
+/// A replica for all namespaces, with the chart's rights.
+pub(crate) async fn controller(api: &KubeApi) -> Result<Controller, Error> {
+    case::controller(api, DEFRAGD, &checkout("charts/defragd")).await
 }
 
 /// How many requests for its lease defragd made that change it.

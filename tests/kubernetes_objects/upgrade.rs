@@ -55,7 +55,7 @@ async fn old_objects_are_used() -> Result<(), Error> {
     }
 
     api.install_crds(&read("docs/reference/crds.yaml")).await?;
-    let defragd = controller(&api).start().await?;
+    let defragd = controller(&api).await?.start().await?;
     let case = Case {
         api: &api,
         defragd: &defragd,

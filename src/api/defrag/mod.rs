@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::API_VERSION;
 use super::scalar::{IntOrString, mirror};
 use super::schema;
-use crate::core::key::{ClusterKey, ClusterKind, ObjectKey};
+use crate::core::key::{ClusterKey, ClusterKind, Name, ObjectKey};
 use crate::core::run;
 
 pub(super) mod convert;
@@ -91,18 +91,18 @@ impl ClusterRef {
         ClusterRef {
             api_version: foreign.then(|| format!("{}/{}", kind.group(), kind.version())),
             kind: foreign.then(|| kind.kind().to_owned()),
-            name: object.name.clone(),
+            name: object.name.to_string(),
         }
     }
 
     /// The cluster that an object in `namespace` means. A reference that
     /// validation refuses counts as one to an `EtcdTarget`.
-    pub fn key(&self, namespace: &str) -> ClusterKey {
+    pub fn key(&self, namespace: Name) -> ClusterKey {
         ClusterKey {
             kind: self.cluster_kind().unwrap_or(ClusterKind::EtcdTarget),
             object: ObjectKey {
-                namespace: namespace.to_owned(),
-                name: self.name.clone(),
+                namespace,
+                name: self.name.as_str().into(),
             },
         }
     }

@@ -14,8 +14,8 @@ fn cluster(kind: ClusterKind, name: &str) -> ClusterKey {
     ClusterKey {
         kind,
         object: ObjectKey {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
+            namespace: "default".into(),
+            name: name.into(),
         },
     }
 }

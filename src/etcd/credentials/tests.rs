@@ -129,7 +129,7 @@ impl SecretReader for Memory {
             let missing = || SecretError::Missing {
                 secret: secret.clone(),
             };
-            let found = secrets.get(&secret.name).ok_or_else(missing)?;
+            let found = secrets.get(secret.name.as_str()).ok_or_else(missing)?;
             Ok(found.get(key).cloned())
         }
         .boxed()
@@ -138,8 +138,8 @@ impl SecretReader for Memory {
 
 fn key(reader: &Arc<Memory>, name: &str, key: &str) -> SecretKey {
     let secret = ObjectKey {
-        namespace: "prod".to_owned(),
-        name: name.to_owned(),
+        namespace: "prod".into(),
+        name: name.into(),
     };
     SecretKey::new(Arc::clone(reader) as Arc<dyn SecretReader>, secret, key)
 }

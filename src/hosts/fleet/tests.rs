@@ -4,8 +4,8 @@ use super::*;
 
 fn key() -> ObjectKey {
     ObjectKey {
-        namespace: "default".to_owned(),
-        name: "p".to_owned(),
+        namespace: "default".into(),
+        name: "p".into(),
     }
 }
 

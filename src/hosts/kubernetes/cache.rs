@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use kube::api::DynamicObject;
 
+use super::kept::Kept;
 use super::objects::{
     Kind, Lost, Policies, Runs, Targets, Version, cluster_of, generation_of, has_finalizer,
     is_deleting, key_of, policy_view, run_view, selects, status, target, uid_of, valid_policy,
@@ -36,9 +37,9 @@ pub(super) struct Entry<K: Kind, X> {
     pub(super) version: Version,
     pub(super) generation: i64,
     /// Or why it cannot be read.
-    pub(super) status: Result<K::Status, String>,
+    pub(super) status: Result<Kept<K::Status>, String>,
     /// Asked for, and never answered.
-    pub(super) unsettled: Vec<K::Status>,
+    pub(super) unsettled: Vec<Kept<K::Status>>,
     /// Somebody else wrote the status since anybody looked.
     pub(super) foreign: bool,
     pub(super) finalizer: bool,
@@ -104,6 +105,7 @@ pub(super) trait Cached: Kind {
 
     /// Reads the object. `known` is what the entry was before.
     fn read(
+        key: &ObjectKey,
         object: &DynamicObject,
         status: &Result<Self::Status, String>,
         known: Option<&Self::Extra>,
@@ -120,11 +122,12 @@ impl Cached for Policies {
     }
 
     fn read(
+        key: &ObjectKey,
         object: &DynamicObject,
         status: &Result<Self::Status, String>,
         known: Option<&PolicyExtra>,
     ) -> (PolicyExtra, Change) {
-        let cluster = (!selects(object)).then(|| cluster_of(object));
+        let cluster = (!selects(object)).then(|| cluster_of(key, object));
         let cluster_since = match known {
             Some(known) if known.cluster == cluster => known.cluster_since,
             _ => generation_of(object),
@@ -136,12 +139,12 @@ impl Cached for Policies {
         };
         let change = if is_deleting(object) {
             // It stays until its runs are gone, and asks nothing meanwhile.
-            Change::PolicyGone(key_of(object))
+            Change::PolicyGone(key.clone())
         } else if let Some(cluster) = &extra.cluster {
-            let view = policy_view(object, status, cluster, &extra.spec);
+            let view = policy_view(key, object, status, cluster, &extra.spec);
             Change::Policy(Arc::new(view))
         } else {
-            Change::Fleet(key_of(object))
+            Change::Fleet(key.clone())
         };
         (extra, change)
     }
@@ -159,14 +162,15 @@ impl Cached for Runs {
     }
 
     fn read(
+        key: &ObjectKey,
         object: &DynamicObject,
         status: &Result<Self::Status, String>,
         _known: Option<&()>,
     ) -> ((), Change) {
-        match run_view(object, status) {
+        match run_view(key, object, status) {
             Ok(view) => ((), Change::Run(Arc::new(view))),
             Err(lost) => {
-                let key = key_of(object);
+                let key = key.clone();
                 tracing::error!(run = %key, "unable to read the run's record: {}", lost.problem);
                 ((), Change::RunUnreadable(key, lost))
             }
@@ -186,6 +190,7 @@ impl Cached for Targets {
     }
 
     fn read(
+        key: &ObjectKey,
         object: &DynamicObject,
         _status: &Result<Self::Status, String>,
         known: Option<&TargetExtra>,
@@ -195,7 +200,7 @@ impl Cached for Targets {
             labels: object.metadata.labels.clone().unwrap_or_default(),
         };
         let change = Change::Target {
-            key: key_of(object),
+            key: key.clone(),
             relabelled: known.is_some_and(|known| known.labels != extra.labels),
         };
         (extra, change)
@@ -212,8 +217,8 @@ impl Cached for Targets {
 impl Entry<Targets, TargetExtra> {
     /// The cluster's id as last seen.
     pub(super) fn cluster_id(&self) -> Option<ClusterId> {
-        let status = self.status.as_ref().ok()?;
-        status.cluster_id.as_deref()?.parse().ok()
+        let status = self.status.as_ref().ok()?.status().ok()?;
+        status.cluster_id?.parse().ok()
     }
 }
 
@@ -237,6 +242,8 @@ impl Cache {
         let (uid, version) = (uid_of(object), version_of(object));
         let known = K::entries(self).get(&key).filter(|known| known.uid == uid);
         let status = status::<K>(object);
+        let (extra, change) = K::read(&key, object, &status, known.map(|known| &known.extra));
+        let status = status.and_then(|status| Kept::new(&status));
         let foreign = known.is_some_and(|known| {
             let ours = status == known.status
                 || status
@@ -244,7 +251,6 @@ impl Cache {
                     .is_ok_and(|status| known.unsettled.contains(status));
             known.foreign || !ours
         });
-        let (extra, change) = K::read(object, &status, known.map(|known| &known.extra));
         let unsettled = match K::entries(self).remove(&key) {
             Some(known) if known.uid == uid && known.status == status => known.unsettled,
             _ => Vec::new(),
@@ -303,7 +309,7 @@ impl Cache {
         fn forget<K: Kind, X>(entries: &mut Entries<K, X>) {
             for entry in entries.values_mut() {
                 entry.foreign = false;
-                entry.unsettled.clear();
+                entry.unsettled = Vec::new();
             }
         }
         forget(&mut self.policies);
@@ -314,7 +320,7 @@ impl Cache {
 
 impl<K: Kind, X> Entry<K, X> {
     /// Remembers a status that is about to be asked for.
-    pub(super) fn asks(&mut self, status: K::Status) {
+    pub(super) fn asks(&mut self, status: Kept<K::Status>) {
         if self.unsettled.len() == UNSETTLED {
             self.unsettled.remove(0);
         }
@@ -322,11 +328,12 @@ impl<K: Kind, X> Entry<K, X> {
     }
 
     /// The status is stored, as the answer says.
-    pub(super) fn settled(&mut self, version: Version, status: K::Status) {
+    pub(super) fn settled(&mut self, version: Version, status: Kept<K::Status>) {
         if !version.is_older_than(&self.version) {
             self.version = version;
             self.status = Ok(status);
-            self.unsettled.clear();
+            // Its room as well: hardly ever is there anything in it.
+            self.unsettled = Vec::new();
         }
         self.touched = Instant::now();
     }

@@ -311,8 +311,8 @@ impl Clusters {
             .collect::<Result<_, _>>()?;
         let source = |value: &SecretValue| {
             let secret = ObjectKey {
-                namespace: namespace.to_owned(),
-                name: value.secret.clone(),
+                namespace: namespace.into(),
+                name: value.secret.as_str().into(),
             };
             Source::Secret(SecretKey::new(self.secrets.clone(), secret, value.key))
         };

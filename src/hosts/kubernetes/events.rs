@@ -295,8 +295,8 @@ mod tests {
         };
         let event = Event {
             about: About::Run(ObjectKey {
-                namespace: "a".to_owned(),
-                name: "r".to_owned(),
+                namespace: "a".into(),
+                name: "r".into(),
             }),
             warning: false,
             note: Note::new(Reason::SweepComplete, "done"),

@@ -19,9 +19,9 @@ impl KubernetesHost {
         let Some(entry) = cache.policies.get(key) else {
             return;
         };
-        let nothing = Default::default();
-        let remembered = entry.status.as_ref().unwrap_or(&nothing);
-        fleet::show(&self.views, view, remembered);
+        let remembered = entry.status.as_ref().ok();
+        let remembered = remembered.and_then(|status| status.status().ok());
+        fleet::show(&self.views, view, &remembered.unwrap_or_default());
     }
 
     /// Clusters may have come, gone or got other labels.

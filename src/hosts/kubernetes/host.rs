@@ -296,7 +296,7 @@ impl Host for KubernetesHost {
         } = run;
         let key = ObjectKey {
             namespace: policy.key.namespace.clone(),
-            name,
+            name: name.into(),
         };
         let _turn = self.store.turn::<Runs>(&key).await;
         if self.views.run(&key).is_some() {
@@ -486,8 +486,8 @@ impl Host for KubernetesHost {
         let about = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
             kind: Some(kind.clone().into_owned()),
-            namespace: Some(key.namespace.clone()),
-            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.to_string()),
+            name: Some(key.name.to_string()),
             uid,
             ..ObjectReference::default()
         };

@@ -8,7 +8,7 @@
 //! | [`term`] | what the leader does from its election to its end |
 //! | [`watch`], [`watched`] | a watch that goes on; our own kinds, watched |
 //! | [`objects`] | an object, parsed; nothing wrong with it can end the watch |
-//! | [`cache`] | what is believed to be stored |
+//! | [`cache`], [`kept`] | what is believed to be stored, in little room |
 //! | [`store`] | statuses and finalizers, written so that a late replica cannot |
 //! | [`unreadable`] | runs that nobody can work on |
 //! | [`current`] | whether the runs that are known are those that are stored |
@@ -32,6 +32,7 @@ mod events;
 mod fleets;
 mod follow;
 mod host;
+mod kept;
 mod lease;
 mod new_run;
 mod objects;

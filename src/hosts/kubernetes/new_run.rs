@@ -34,8 +34,8 @@ pub(super) fn new_run(
         run: spec.run_template.unwrap_or_default(),
     };
     let metadata = ObjectMeta {
-        name: Some(key.name.clone()),
-        namespace: Some(key.namespace.clone()),
+        name: Some(key.name.to_string()),
+        namespace: Some(key.namespace.to_string()),
         labels: Some(BTreeMap::from([
             (POLICY_LABEL.to_owned(), label(&policy.key.name)),
             (
@@ -50,7 +50,7 @@ pub(super) fn new_run(
         owner_references: Some(vec![OwnerReference {
             api_version: API_VERSION.to_owned(),
             kind: EtcdDefragPolicy::kind(&()).into_owned(),
-            name: policy.key.name.clone(),
+            name: policy.key.name.to_string(),
             uid: policy.uid.clone(),
             controller: Some(true),
             block_owner_deletion: Some(true),

@@ -17,7 +17,7 @@ use crate::api::policy::{EtcdDefragPolicy, EtcdDefragPolicySpec, EtcdDefragPolic
 use crate::api::target::{EtcdTarget, EtcdTargetSpec, EtcdTargetStatus};
 use crate::api::validate::{self, Place};
 use crate::core::decide::Policy;
-use crate::core::key::{ClusterKey, ObjectKey};
+use crate::core::key::{ClusterKey, Name, ObjectKey};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, RunRecord};
 use crate::core::target::Target;
@@ -91,8 +91,13 @@ impl Version {
 
 pub(super) fn key_of(object: &DynamicObject) -> ObjectKey {
     ObjectKey {
-        namespace: object.metadata.namespace.clone().unwrap_or_default(),
-        name: object.metadata.name.clone().unwrap_or_default(),
+        namespace: object
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or_default()
+            .into(),
+        name: object.metadata.name.as_deref().unwrap_or_default().into(),
     }
 }
 
@@ -128,8 +133,13 @@ fn policy_of(object: &DynamicObject) -> Option<ObjectKey> {
     let owner = owner_of(object)
         .filter(|owner| owner.kind == kind && owner.api_version == crate::api::API_VERSION)?;
     Some(ObjectKey {
-        namespace: object.metadata.namespace.clone().unwrap_or_default(),
-        name: owner.name.clone(),
+        namespace: object
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or_default()
+            .into(),
+        name: owner.name.as_str().into(),
     })
 }
 
@@ -154,15 +164,14 @@ pub(super) fn status<K: Kind>(object: &DynamicObject) -> Result<K::Status, Strin
 
 /// The cluster that the object is about, also when other parts of its spec
 /// cannot be read.
-pub(super) fn cluster_of(object: &DynamicObject) -> ClusterKey {
-    let key = key_of(object);
+pub(super) fn cluster_of(key: &ObjectKey, object: &DynamicObject) -> ClusterKey {
     let cluster_ref = object.data.pointer("/spec/clusterRef");
     let parsed = cluster_ref.map(ClusterRef::deserialize);
     match parsed {
-        Some(Ok(cluster_ref)) => cluster_ref.key(&key.namespace),
+        Some(Ok(cluster_ref)) => cluster_ref.key(key.namespace.clone()),
         Some(Err(_)) | None => ClusterKey::target(ObjectKey {
-            namespace: key.namespace,
-            name: String::new(),
+            namespace: key.namespace.clone(),
+            name: Name::default(),
         }),
     }
 }
@@ -228,6 +237,7 @@ pub(super) fn valid_policy(
 
 /// The policy with what is remembered of it and the cluster that it names.
 pub(super) fn policy_view(
+    key: &ObjectKey,
     object: &DynamicObject,
     status: &Result<EtcdDefragPolicyStatus, String>,
     cluster: &ClusterKey,
@@ -236,7 +246,7 @@ pub(super) fn policy_view(
     let remembered = status.as_ref().ok();
     let state = remembered.and_then(|status| status.state(&cluster.local_name()));
     PolicyView {
-        key: key_of(object),
+        key: key.clone(),
         uid: uid_of(object),
         generation: generation_of(object),
         cluster: cluster.clone(),
@@ -260,11 +270,11 @@ pub(super) struct Lost {
 /// # Errors
 /// When the record cannot be read: then nobody can say what goes on.
 pub(super) fn run_view(
+    key: &ObjectKey,
     object: &DynamicObject,
     status: &Result<EtcdDefragStatus, String>,
 ) -> Result<RunView, Lost> {
-    let key = key_of(object);
-    let cluster = cluster_of(object);
+    let cluster = cluster_of(key, object);
     let record = match status {
         Ok(status) => RunRecord::try_from(status).map_err(|error| error.to_string()),
         Err(problem) => Err(problem.clone()),
@@ -300,6 +310,6 @@ pub(super) fn run_view(
         record,
         deleting: is_deleting(object),
         removable: true,
-        key,
+        key: key.clone(),
     })
 }

@@ -124,8 +124,8 @@ mod tests {
     #[tokio::test]
     async fn what_was_read_is_forgotten_though_nobody_reads_again() {
         let secret = ObjectKey {
-            namespace: "a".to_owned(),
-            name: "etcd".to_owned(),
+            namespace: "a".into(),
+            name: "etcd".into(),
         };
         let recent = Recent::new(Duration::from_secs(3600));
         recent.keep(&secret, Instant::now(), Arc::default());

@@ -13,10 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::api::{ApiError, FIELD_MANAGER, REQUEST_TIMEOUT, bounded};
 use super::cache::{Cache, Cached, Change};
+use super::kept::Kept;
 use super::lease::Leadership;
 use super::objects::{FINALIZER, Runs, Version, status, uid_of, version_of};
 use crate::core::key::ObjectKey;
@@ -128,15 +131,16 @@ impl Store {
         let mut version = known.version.clone();
         for _ in 0..ATTEMPTS {
             self.leadership.permit()?;
+            let asked = kept(&wanted)?;
             if let Some(entry) = K::entries(&mut self.cache()).get_mut(key) {
-                entry.asks(wanted.clone());
+                entry.asks(asked);
             }
             let error = match self
                 .apply_status::<K>(key, &known.uid, &version, &wanted)
                 .await?
             {
                 Ok(stored) if status::<K>(&stored).as_ref() == Ok(&wanted) => {
-                    return Ok(self.settle::<K>(key, version_of(&stored), known.status, wanted));
+                    return self.settle::<K>(key, version_of(&stored), known.status, wanted);
                 }
                 // A definition of another release takes fields away.
                 Ok(_) => {
@@ -166,7 +170,7 @@ impl Store {
                 .await?
             {
                 Conflict::Stored(version) => {
-                    return Ok(self.settle::<K>(key, version, known.status, wanted));
+                    return self.settle::<K>(key, version, known.status, wanted);
                 }
                 Conflict::Moved(newer) => version = newer,
             }
@@ -187,7 +191,11 @@ impl Store {
         if std::mem::take(&mut entry.foreign) {
             return Err(overtaken(&kind, key));
         }
-        let status = entry.status.clone().map_err(|problem| HostError {
+        let status = match &entry.status {
+            Ok(kept) => kept.status(),
+            Err(problem) => Err(problem.clone()),
+        };
+        let status = status.map_err(|problem| HostError {
             reason: Reason::NotStored,
             message: format!("{kind} {key}: {problem}"),
         })?;
@@ -214,11 +222,10 @@ impl Store {
         };
         let (stored, version) = (status::<K>(&fresh), version_of(&fresh));
         let mut cache = self.cache();
-        let asked = K::entries(&mut cache).get(key).is_some_and(|entry| {
-            stored
-                .as_ref()
-                .is_ok_and(|stored| entry.unsettled.contains(stored))
-        });
+        let asked = stored.as_ref().ok().map(kept).transpose()?;
+        let asked = K::entries(&mut cache)
+            .get(key)
+            .is_some_and(|entry| asked.is_some_and(|stored| entry.unsettled.contains(&stored)));
         let change = cache.take_fresh::<K>(&fresh);
         changed(&cache, change);
         if stored.as_ref() == Ok(wanted) {
@@ -247,11 +254,12 @@ impl Store {
         version: Version,
         before: K::Status,
         after: K::Status,
-    ) -> Written<K::Status> {
+    ) -> Result<Written<K::Status>, HostError> {
+        let status = kept(&after)?;
         if let Some(entry) = K::entries(&mut self.cache()).get_mut(key) {
-            entry.settled(version, after.clone());
+            entry.settled(version, status);
         }
-        Written::Stored { before, after }
+        Ok(Written::Stored { before, after })
     }
 
     /// The object as it is stored now.
@@ -321,12 +329,20 @@ impl Store {
         if let Some(entry) = self.cache().runs.get_mut(key) {
             entry.finalizer = on;
             // A status that somebody else wrote meanwhile is found by the next write.
-            if status::<Runs>(&stored) == entry.status {
+            let stored_status = status::<Runs>(&stored).and_then(|status| Kept::new(&status));
+            if stored_status == entry.status {
                 entry.version = version_of(&stored);
             }
         }
         Ok(())
     }
+}
+
+fn kept<S: Serialize + DeserializeOwned>(status: &S) -> Result<Kept<S>, HostError> {
+    Kept::new(status).map_err(|message| HostError {
+        reason: Reason::NotStored,
+        message,
+    })
 }
 
 /// What a status is built on.
@@ -351,8 +367,8 @@ fn identified<K: Cached>(key: &ObjectKey, uid: &str) -> Value {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
+            "name": key.name.as_str(),
+            "namespace": key.namespace.as_str(),
             "uid": uid,
         },
     })

@@ -123,10 +123,7 @@ pub(super) fn policy_view(
     let key = stored.key();
     let cluster = ClusterKey::target(ObjectKey {
         namespace: key.namespace.clone(),
-        name: cluster_name(stored)
-            .or(named)
-            .unwrap_or_default()
-            .to_owned(),
+        name: cluster_name(stored).or(named).unwrap_or_default().into(),
     });
     let spec = policy_spec(stored, blocked);
     PolicyView {
@@ -167,12 +164,12 @@ pub(super) fn run_view(stored: &StoredRun) -> RunView {
             name: stored
                 .spec
                 .as_ref()
-                .map(|spec| spec.cluster_ref.name.clone())
-                .unwrap_or_default(),
+                .map_or("", |spec| &spec.cluster_ref.name)
+                .into(),
         }),
         owner: stored.owner().map(|owner| ObjectKey {
             namespace: key.namespace.clone(),
-            name: owner.name.clone(),
+            name: owner.name.as_str().into(),
         }),
         created_at: stored.created_at(),
         spec,

@@ -24,7 +24,7 @@ impl StandaloneHost {
             cluster.run_starts.iter().map(move |start| {
                 let key = ObjectKey {
                     namespace: policy.namespace.clone(),
-                    name: start.name.clone(),
+                    name: start.name.as_str().into(),
                 };
                 (key, start.at.timestamp())
             })
@@ -71,7 +71,7 @@ pub(super) fn new_run(
     stored.metadata.owner_references = Some(vec![OwnerReference {
         api_version: API_VERSION.to_owned(),
         kind: Kind::Policy.as_str().to_owned(),
-        name: policy.key.name.clone(),
+        name: policy.key.name.to_string(),
         uid: policy.uid.clone(),
         controller: Some(true),
         block_owner_deletion: None,

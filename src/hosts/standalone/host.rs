@@ -340,7 +340,7 @@ impl Host for StandaloneHost {
         } = run;
         let key = ObjectKey {
             namespace: policy.key.namespace.clone(),
-            name,
+            name: name.into(),
         };
         let _turn = self.turn(Kind::Run, &key).await;
         let stored = {

@@ -425,8 +425,8 @@ fn identity(piece: &str) -> Option<(Ref, Option<String>)> {
             .filter(|text| !text.is_empty())
     };
     let key = ObjectKey {
-        namespace: text("namespace").unwrap_or(DEFAULT_NAMESPACE).to_owned(),
-        name: text("name")?.to_owned(),
+        namespace: text("namespace").unwrap_or(DEFAULT_NAMESPACE).into(),
+        name: text("name")?.into(),
     };
     let cluster = value
         .pointer("/spec/clusterRef/name")

@@ -365,8 +365,8 @@ mod tests {
 
     fn key(name: &str) -> ObjectKey {
         ObjectKey {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
+            namespace: "default".into(),
+            name: name.into(),
         }
     }
 

@@ -120,8 +120,8 @@ impl<S, T: Default> Stored<S, T> {
             api_version: API_VERSION.to_owned(),
             kind: kind.as_str().to_owned(),
             metadata: ObjectMeta {
-                name: Some(key.name.clone()),
-                namespace: Some(key.namespace.clone()),
+                name: Some(key.name.to_string()),
+                namespace: Some(key.namespace.to_string()),
                 uid: Some(uid(kind, key, at)),
                 generation: Some(1),
                 creation_timestamp: Some(Time(created)),
@@ -185,8 +185,8 @@ impl<S, T> Stored<S, T> {
 
 pub(super) fn key_of(metadata: &ObjectMeta) -> ObjectKey {
     ObjectKey {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
+        namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
+        name: metadata.name.as_deref().unwrap_or_default().into(),
     }
 }
 
@@ -353,8 +353,8 @@ mod tests {
 
     fn key(namespace: &str, name: &str) -> ObjectKey {
         ObjectKey {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            namespace: namespace.into(),
+            name: name.into(),
         }
     }
 

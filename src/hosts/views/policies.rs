@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Inner, News, Views};
 use crate::core::decide::{ClusterState, Policy};
-use crate::core::key::ClusterKind;
+use crate::core::key::{ClusterKind, Name};
 use crate::engine::{ClusterKey, FleetView, ObjectKey, PolicyOn, PolicyView};
 
 impl Views {
@@ -128,8 +128,8 @@ impl Inner {
             cluster: ClusterKey {
                 kind: ClusterKind::FIRST,
                 object: ObjectKey {
-                    namespace: String::new(),
-                    name: String::new(),
+                    namespace: Name::default(),
+                    name: Name::default(),
                 },
             },
         };

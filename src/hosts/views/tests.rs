@@ -8,8 +8,8 @@ use crate::core::run::{Note, Phase, RunRecord, RunSpec};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey {
-        namespace: "default".to_owned(),
-        name: name.to_owned(),
+        namespace: "default".into(),
+        name: name.into(),
     }
 }
 

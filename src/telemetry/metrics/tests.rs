@@ -26,8 +26,8 @@ fn at(second: i64) -> Timestamp {
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey {
-        namespace: "default".to_owned(),
-        name: name.to_owned(),
+        namespace: "default".into(),
+        name: name.into(),
     }
 }
 

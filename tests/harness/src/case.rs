@@ -1,5 +1,6 @@
 //! A case: a namespace of an API server, and a defragd that looks after its objects.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,6 +13,8 @@ pub const WAIT: Duration = Duration::from_secs(300);
 
 /// The namespace that defragd itself is in.
 const SYSTEM: &str = "defragd-system";
+/// Its release, and the account that the chart makes for it.
+const ACCOUNT: &str = "defragd";
 
 /// An API server that knows defragd's kinds, as defined here, with a place for defragd.
 ///
@@ -24,10 +27,25 @@ pub async fn api(kube: Kube, definitions: &str) -> Result<KubeApi, Error> {
     Ok(api)
 }
 
-/// A replica of this binary for all namespaces.
-#[must_use]
-pub fn controller(api: &KubeApi, binary: &str) -> Controller {
-    Controller::new(binary, &api.kubeconfig_admin()).pod(SYSTEM, "defragd-0")
+/// A replica of this binary for all namespaces, with the rights that this chart gives and no more.
+///
+/// # Errors
+/// When the chart's rules cannot be rendered or applied.
+pub async fn controller(api: &KubeApi, binary: &str, chart: &Path) -> Result<Controller, Error> {
+    let chart = chart.display().to_string();
+    let rules = [
+        "template",
+        ACCOUNT,
+        &chart,
+        "--namespace",
+        SYSTEM,
+        "--show-only=templates/rbac.yaml",
+        "--show-only=templates/serviceaccount.yaml",
+    ];
+    api.apply(&api.helm(&rules).await?).await?;
+    let token = api.service_account_token(SYSTEM, ACCOUNT).await?;
+    let kubeconfig = api.kubeconfig_for_token(&token, SYSTEM)?;
+    Ok(Controller::new(binary, &kubeconfig).pod(SYSTEM, "defragd-0"))
 }
 
 /// What defragd asked of the API server, in order.

@@ -133,7 +133,7 @@ fn references_lead_to_the_cluster_that_they_name() {
             name: "etcd".to_owned(),
         };
         assert_eq!(cluster.cluster_kind(), known, "{cluster:?}");
-        let key = cluster.key("prod");
+        let key = cluster.key("prod".into());
         assert_eq!(key.kind, known.unwrap_or(ClusterKind::EtcdTarget));
         assert_eq!(key.object.to_string(), "prod/etcd");
         if let (Some(version), Some(known)) = (version, known) {

@@ -222,7 +222,7 @@ fn resolve(key: &ObjectKey, seen: &Cozystack<'_>, cluster: &Cluster) -> Result<R
         let annotations = object.metadata.annotations.as_ref();
         let service = annotations
             .and_then(|annotations| annotations.get(SERVICE))
-            .unwrap_or(&key.name);
+            .map_or(&*key.name, String::as_str);
         let name = object::name(object);
         let host = names::host(name, service, &key.namespace, "svc")?;
         endpoints.push(names::url(scheme, &host, CLIENT_PORT, "")?);

@@ -10,8 +10,8 @@ use crate::core::key::ObjectKey;
 
 pub(super) fn key(name: &str) -> ObjectKey {
     ObjectKey {
-        namespace: "shop".to_owned(),
-        name: name.to_owned(),
+        namespace: "shop".into(),
+        name: name.into(),
     }
 }
 

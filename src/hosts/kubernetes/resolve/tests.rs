@@ -183,7 +183,7 @@ proptest! {
             pods: &pods_of("etcd", &names, "Running", &address),
         };
         let mut key = key("etcd");
-        key.namespace = namespace;
+        key.namespace = namespace.into();
         check(&key.namespace, super::etcd_io(&key, &seen));
     }
 

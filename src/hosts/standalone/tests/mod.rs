@@ -42,8 +42,8 @@ fn run(name: &str, more: &str) -> String {
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey {
-        namespace: "default".to_owned(),
-        name: name.to_owned(),
+        namespace: "default".into(),
+        name: name.into(),
     }
 }
 

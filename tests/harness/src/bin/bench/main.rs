@@ -1,5 +1,5 @@
-//! Two benchmarks. The first: what a sweep costs beside bare `etcdctl defrag`, on the
-//! same three members in the same run. The second is in `scale`. See docs/benchmarks.md.
+//! Three benchmarks. The first: what a sweep costs beside bare `etcdctl defrag`, on the
+//! same three members in the same run. The others are in `scale`. See docs/benchmarks.md.
 //! Figures are ratios where there is something to compare; nothing here is asserted,
 //! a slow machine fails no test.
 
@@ -13,14 +13,20 @@ use std::time::{Duration, Instant};
 
 use defragd_harness::{Cluster, Etcd, EtcdVersion, install_tls_provider};
 
+use self::scale::Scenario;
+
 const GIB: u64 = 1 << 30;
 const LIVE: u64 = GIB / 10;
 const MEMBERS: usize = 3;
 /// The sum of what all members have spent in finished defragmentations, in seconds.
 const SPENT: &str = "etcd_disk_backend_defrag_duration_seconds_sum";
 const USAGE: &str = "usage: bench [ROUNDS]               sweeps (3 rounds; each fills the cluster twice)\n\
-       bench controller [POLICIES]  a controller in Kubernetes (10000 policies)";
+       bench controller [POLICIES]  a controller in Kubernetes (10000 policies)\n\
+       bench fleet [CLUSTERS]       one policy that selects clusters (1000)";
+const ROUNDS: usize = 3;
 const POLICIES: usize = 10_000;
+/// As many as one policy serves.
+const CLUSTERS: usize = 1000;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -65,10 +71,14 @@ impl Measured {
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
-    let controller = args.next_if(|arg| arg == "controller").is_some();
+    let what = args.next_if(|arg| arg == "controller" || arg == "fleet");
+    let usual = match what.as_deref() {
+        None => ROUNDS,
+        Some("fleet") => CLUSTERS,
+        Some(_) => POLICIES,
+    };
     let count = match args.next().map(|text| text.parse::<usize>()) {
-        None if controller => POLICIES,
-        None => 3,
+        None => usual,
         Some(Ok(count)) if count > 0 => count,
         Some(_) => {
             eprintln!("{USAGE}");
@@ -87,10 +97,12 @@ fn main() -> ExitCode {
         }
     };
     let measured = runtime.block_on(async {
-        match controller {
-            true => scale::bench(count, &sibling("defragd")?).await,
-            false => bench(count).await,
-        }
+        let scenario = match what.as_deref() {
+            None => return bench(count).await,
+            Some("fleet") => Scenario::Fleet(count),
+            Some(_) => Scenario::Policies(count),
+        };
+        scale::bench(scenario, &sibling("defragd")?).await
     });
     match measured {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,13 @@
-//! What a controller with ten thousand policies costs: memory, processor, questions to
-//! Prometheus, writes to the API server, and how soon a sample that crosses a
-//! threshold leads to a run. All servers are real: a kube-apiserver, a Prometheus
-//! that scrapes one exporter, and an etcd for each target.
+//! What a controller with ten thousand policies costs, and one with a policy that selects a
+//! thousand clusters: memory, processor, questions to Prometheus, writes to the API
+//! server, and how soon a sample that crosses a threshold leads to a run. All servers
+//! are real: a kube-apiserver, a Prometheus that scrapes one exporter, and a hundred
+//! etcd servers.
 
-use std::fmt::Write as _;
+mod exporter;
+mod maker;
+
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use defragd_harness::{
@@ -13,12 +15,13 @@ use defragd_harness::{
     RunningController,
 };
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
+use self::exporter::Exporter;
+use self::maker::Maker;
 use crate::Failure;
 
-const TARGETS: usize = 100;
+/// Clusters of one member each. There may be more targets: then several lead to one.
+const ETCDS: usize = 100;
 /// Policies with one query ask once for all of them.
 const QUERIES_PER_TARGET: usize = 10;
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -28,23 +31,67 @@ const SCRAPE: Duration = Duration::from_secs(1);
 const WINDOW: Duration = Duration::from_secs(120);
 /// How many clusters begin to fire at one moment.
 const CROSSING: usize = 10;
-/// Requests to the API server at a time while objects are made.
-const MAKERS: usize = 24;
 const NAMESPACE: &str = "bench";
 /// Clock ticks a second in /proc on every Linux that matters.
 const TICKS: f64 = 100.0;
 const MIB: f64 = 1024.0 * 1024.0;
 
-pub(crate) async fn bench(policies: usize, defragd: &Path) -> Result<(), Failure> {
-    eprintln!("bench: starting a kube-apiserver, {TARGETS} etcd servers and a Prometheus");
+/// What there is to look after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scenario {
+    /// So many policies; each names its cluster.
+    Policies(usize),
+    /// One policy, which selects so many clusters.
+    Fleet(usize),
+}
+
+impl Scenario {
+    fn targets(self) -> usize {
+        match self {
+            Scenario::Policies(_) => ETCDS,
+            Scenario::Fleet(clusters) => clusters,
+        }
+    }
+
+    /// What is evaluated and remembered by itself: a policy on a cluster.
+    fn units(self) -> usize {
+        match self {
+            Scenario::Policies(count) | Scenario::Fleet(count) => count,
+        }
+    }
+
+    fn queries(self) -> usize {
+        match self {
+            Scenario::Policies(count) => count.min(ETCDS * QUERIES_PER_TARGET),
+            Scenario::Fleet(_) => 1,
+        }
+    }
+
+    fn policies(self) -> Vec<Value> {
+        match self {
+            Scenario::Policies(count) => (0..count).map(policy).collect(),
+            Scenario::Fleet(_) => vec![fleet()],
+        }
+    }
+
+    fn title(self) -> String {
+        match self {
+            Scenario::Policies(count) => format!("{count} policies on {ETCDS} targets"),
+            Scenario::Fleet(count) => format!("one policy that selects {count} targets"),
+        }
+    }
+}
+
+pub(crate) async fn bench(scenario: Scenario, defragd: &Path) -> Result<(), Failure> {
+    eprintln!("bench: starting a kube-apiserver, {ETCDS} etcd servers and a Prometheus");
     let api = KubeApi::start().await?;
-    let exporter = Exporter::start().await?;
+    let exporter = Exporter::start(scenario.targets()).await?;
     let prometheus = Prometheus::version(PrometheusVersion::V3)
         .scrape("bench", [exporter.address.clone()], SCRAPE)
         .start()
         .await?;
     let mut clusters: Vec<Cluster> = Vec::new();
-    for _ in 0..TARGETS {
+    for _ in 0..ETCDS {
         let etcd = Etcd::version(EtcdVersion::V3_6).members(1).start().await?;
         clusters.push(etcd);
     }
@@ -66,30 +113,28 @@ pub(crate) async fn bench(policies: usize, defragd: &Path) -> Result<(), Failure
 
     let idle = idle(&api, defragd, &config).await?;
 
-    eprintln!("bench: making {TARGETS} targets and {policies} policies");
-    maker
-        .make("etcdtargets", clusters.iter().enumerate().map(target))
-        .await?;
-    maker
-        .make("etcddefragpolicies", (0..policies).map(policy))
-        .await?;
+    eprintln!("bench: making {}", scenario.title());
+    let targets = (0..scenario.targets()).map(|i| target(i, &clusters[i % clusters.len()]));
+    maker.make("etcdtargets", targets).await?;
+    let policies = scenario.policies().into_iter();
+    maker.make("etcddefragpolicies", policies).await?;
 
     eprintln!("bench: starting defragd beside them");
     let began = Instant::now();
     let controller = controller(&api, defragd, &config).start().await?;
     let ready = began.elapsed();
     let first = Instant::now();
-    settle(&controller, policies).await?;
+    settle(&controller, scenario.units()).await?;
     eprintln!(
-        "bench: every policy was evaluated and stored after {:.0} s, waiting until nothing is written any more",
+        "bench: all were evaluated and stored after {:.0} s, waiting until nothing is written any more",
         first.elapsed().as_secs_f64()
     );
     quiet(&controller).await?;
-    let steady = steady(&controller).await?;
+    let steady = steady(&controller, scenario.queries()).await?;
 
     eprintln!("bench: {CROSSING} clusters cross their threshold");
     let delays = crossing(&maker, &exporter).await?;
-    report(policies, idle, ready, &steady, &delays);
+    report(scenario, idle, ready, &steady, &delays);
     controller.stop().await?;
     Ok(())
 }
@@ -109,168 +154,47 @@ async fn idle(api: &KubeApi, defragd: &Path, config: &Path) -> Result<f64, Failu
     Ok(resident)
 }
 
-fn target((i, cluster): (usize, &Cluster)) -> Value {
+fn target(i: usize, cluster: &Cluster) -> Value {
     json!({
         "apiVersion": "defragd.dev/v1alpha1",
         "kind": "EtcdTarget",
-        "metadata": {"name": format!("t{i}"), "namespace": NAMESPACE},
+        "metadata": {"name": format!("t{i}"), "namespace": NAMESPACE, "labels": {"tier": "bench"}},
         "spec": {"endpoints": cluster.endpoints()},
     })
 }
 
 fn policy(i: usize) -> Value {
-    let target = i % TARGETS;
-    let query = i / TARGETS % QUERIES_PER_TARGET;
+    let target = i % ETCDS;
+    let query = i / ETCDS % QUERIES_PER_TARGET;
+    let query = format!("max(bench_reclaimable_bytes{{cluster=\"t{target}\"}}) + {query}");
+    let mut policy = asking(&format!("p{i}"), &query);
+    policy["spec"]["clusterRef"] = json!({"name": format!("t{target}")});
+    policy
+}
+
+/// The policy that selects every target. As many of its runs may go on as clusters cross.
+fn fleet() -> Value {
+    let mut policy = asking("fleet", "max by (cluster) (bench_reclaimable_bytes)");
+    policy["spec"]["clusterSelector"] = json!({"matchLabels": {"tier": "bench"}});
+    policy["spec"]["maxConcurrentRuns"] = json!(CROSSING);
+    policy["spec"]["signal"]["prometheus"]["clusterLabel"] = json!("cluster");
+    policy
+}
+
+/// What all policies have in common.
+fn asking(name: &str, query: &str) -> Value {
     json!({
         "apiVersion": "defragd.dev/v1alpha1",
         "kind": "EtcdDefragPolicy",
-        "metadata": {"name": format!("p{i}"), "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
-            "clusterRef": {"name": format!("t{target}")},
-            "signal": {"prometheus": {
-                "source": "main",
-                "query": format!("max(bench_reclaimable_bytes{{cluster=\"t{target}\"}}) + {query}"),
-                "above": "100Mi",
-            }},
+            "signal": {"prometheus": {"source": "main", "query": query, "above": "100Mi"}},
             "for": format!("{}s", HOLD.as_secs()),
             "interval": format!("{}s", INTERVAL.as_secs()),
             "cooldown": "1h",
             "runTemplate": {"allowSingleMember": true},
         },
     })
-}
-
-/// Makes objects over one connection pool.
-struct Maker {
-    http: reqwest::Client,
-    url: String,
-    token: String,
-}
-
-impl Maker {
-    fn new(api: &KubeApi) -> Result<Self, Failure> {
-        let ca = reqwest::Certificate::from_pem(&std::fs::read(api.ca())?)?;
-        Ok(Maker {
-            http: reqwest::Client::builder().tls_certs_only([ca]).build()?,
-            url: api.url(),
-            token: api.admin_token().to_owned(),
-        })
-    }
-
-    fn path(&self, plural: &str) -> String {
-        format!(
-            "{}/apis/defragd.dev/v1alpha1/namespaces/{NAMESPACE}/{plural}",
-            self.url
-        )
-    }
-
-    async fn make(
-        &self,
-        plural: &str,
-        objects: impl Iterator<Item = Value>,
-    ) -> Result<(), Failure> {
-        let path = self.path(plural);
-        let mut waiting = tokio::task::JoinSet::new();
-        for object in objects {
-            if waiting.len() == MAKERS
-                && let Some(made) = waiting.join_next().await
-            {
-                made??;
-            }
-            let request = self
-                .http
-                .post(&path)
-                .bearer_auth(&self.token)
-                .header("Content-Type", "application/json")
-                .body(object.to_string());
-            waiting.spawn(async move {
-                request.send().await?.error_for_status()?;
-                Ok::<_, reqwest::Error>(())
-            });
-        }
-        while let Some(made) = waiting.join_next().await {
-            made??;
-        }
-        Ok(())
-    }
-
-    async fn runs(&self) -> Result<Vec<Value>, Failure> {
-        let request = self
-            .http
-            .get(self.path("etcddefrags"))
-            .bearer_auth(&self.token);
-        let text = request.send().await?.error_for_status()?.text().await?;
-        let mut list: Value = serde_json::from_str(&text)?;
-        match list["items"].take() {
-            Value::Array(items) => Ok(items),
-            _ => Err("the list of runs has no items".into()),
-        }
-    }
-}
-
-/// Serves one gauge for each cluster, and knows when a change of it was first served.
-struct Exporter {
-    address: String,
-    shared: Arc<Mutex<Shared>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    firing: usize,
-    served: Option<Instant>,
-}
-
-impl Exporter {
-    async fn start() -> Result<Self, Failure> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?.to_string();
-        let shared = Arc::new(Mutex::new(Shared::default()));
-        let serving = shared.clone();
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let mut request = [0; 4096];
-                // Whatever is asked, there is one answer.
-                let _ = stream.read(&mut request).await;
-                let body = page(&serving);
-                let answer = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                    body.len()
-                );
-                let _ = stream.write_all(answer.as_bytes()).await;
-            }
-        });
-        Ok(Exporter { address, shared })
-    }
-
-    fn cross(&self, clusters: usize) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.firing = clusters;
-        shared.served = None;
-    }
-
-    /// When the crossing samples were first served.
-    fn served(&self) -> Option<Instant> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.served
-    }
-}
-
-fn page(shared: &Mutex<Shared>) -> String {
-    let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    if shared.firing > 0 && shared.served.is_none() {
-        shared.served = Some(Instant::now());
-    }
-    let mut text = String::new();
-    for i in 0..TARGETS {
-        let bytes = if i < shared.firing {
-            500 << 20
-        } else {
-            1 << 20
-        };
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "bench_reclaimable_bytes{{cluster=\"t{i}\"}} {bytes}");
-    }
-    text
 }
 
 /// What the kernel tells of the process.
@@ -325,17 +249,17 @@ fn writes(page: &str) -> f64 {
         .sum()
 }
 
-/// Waits until every policy has an answer.
-async fn settle(controller: &RunningController, policies: usize) -> Result<(), Failure> {
+/// Waits until every policy has an answer on every cluster.
+async fn settle(controller: &RunningController, units: usize) -> Result<(), Failure> {
     let deadline = Instant::now() + Duration::from_secs(900);
     loop {
         let page = controller.metrics().await?;
         let known = sum(&page, "defragd_policy_signal_state{", "state=\"NotFiring\"");
-        if known >= policies as f64 {
+        if known >= units as f64 {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(format!("{known} of {policies} policies were evaluated in time").into());
+            return Err(format!("{known} of {units} policies were evaluated in time").into());
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
@@ -368,7 +292,7 @@ struct Steady {
     writes: f64,
 }
 
-async fn steady(controller: &RunningController) -> Result<Steady, Failure> {
+async fn steady(controller: &RunningController, queries: usize) -> Result<Steady, Failure> {
     let questions = |page: &str| sum(page, "defragd_source_requests_total{", "");
     let (page, before, began) = (
         controller.metrics().await?,
@@ -379,13 +303,12 @@ async fn steady(controller: &RunningController) -> Result<Steady, Failure> {
     tokio::time::sleep(WINDOW).await;
     let (after, took) = (process(controller)?, began.elapsed().as_secs_f64());
     let now = controller.metrics().await?;
-    let distinct = (TARGETS * QUERIES_PER_TARGET) as f64;
     Ok(Steady {
         resident: after.resident,
         cores: (after.cpu - before.cpu) / took,
         questions: questions(&now) - questions(&page),
         // A window may begin just before a poll and end just after one.
-        allowed: distinct * (took / INTERVAL.as_secs_f64() + 1.0),
+        allowed: queries as f64 * (took / INTERVAL.as_secs_f64() + 1.0),
         writes: writes(&now) - writes(&page),
     })
 }
@@ -415,7 +338,7 @@ async fn crossing(maker: &Maker, exporter: &Exporter) -> Result<Vec<Duration>, F
     Ok(delays)
 }
 
-fn report(policies: usize, idle: f64, ready: Duration, steady: &Steady, delays: &[Duration]) {
+fn report(scenario: Scenario, idle: f64, ready: Duration, steady: &Steady, delays: &[Duration]) {
     let longest = delays.last().copied().unwrap_or_default().as_secs_f64();
     let median = delays
         .get(delays.len() / 2)
@@ -424,9 +347,10 @@ fn report(policies: usize, idle: f64, ready: Duration, steady: &Steady, delays: 
         .as_secs_f64();
     let bound = (INTERVAL + HOLD + Duration::from_secs(1)).as_secs_f64();
     println!(
-        "{policies} policies on {TARGETS} targets, interval {} s, {} distinct queries",
+        "{}, interval {} s, distinct queries: {}",
+        scenario.title(),
         INTERVAL.as_secs(),
-        TARGETS * QUERIES_PER_TARGET
+        scenario.queries()
     );
     println!("| figure | measured | goal |");
     println!("| --- | --- | --- |");
@@ -454,7 +378,7 @@ fn report(policies: usize, idle: f64, ready: Duration, steady: &Steady, delays: 
     );
     println!("| idle, without objects, MiB | {idle:.1} | at most 20 |");
     println!(
-        "| resident memory / idle, a policy, KiB | {:.1} | |",
-        (steady.resident - idle) * MIB / 1024.0 / policies as f64
+        "| resident memory - idle, a policy on a cluster, KiB | {:.1} | |",
+        (steady.resident - idle) * MIB / 1024.0 / scenario.units() as f64
     );
 }
