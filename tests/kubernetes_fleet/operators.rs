@@ -47,6 +47,11 @@ fn reason<'a>(policy: &'a Value, name: &str) -> &'a str {
     reason.as_str().unwrap_or_default()
 }
 
+/// Whether there was a run on it, which gave back much or little.
+fn rests(policy: &Value, name: &str) -> bool {
+    matches!(reason(policy, name), "CoolingDown" | "BackingOff")
+}
+
 fn state<'a>(policy: &'a Value, name: &str) -> &'a str {
     let state = &entry(policy, name)["signal"]["state"];
     state.as_str().unwrap_or_default()
@@ -218,7 +223,7 @@ impl Story<'_> {
         self.complete(&["plain"]).await?;
         let policy = self
             .policy("two targets", |policy| {
-                reason(policy, "plain") == "CoolingDown"
+                rests(policy, "plain")
                     && reason(policy, "quiet") == "SignalNotFiring"
                     && unmatched(policy) == ["fresh", "late", "moved", "other", "stranger"]
             })
@@ -258,7 +263,7 @@ impl Story<'_> {
         self.until_waits("moved").await?;
         let policy = self
             .policy("three more", |policy| {
-                reason(policy, &fresh) == "CoolingDown"
+                rests(policy, &fresh)
                     && reason(policy, &silent) == "NoData"
                     && reason(policy, &moved) == "RunInProgress"
                     && unmatched(policy) == ["late", "other", "stranger"]
@@ -300,7 +305,7 @@ impl Story<'_> {
         assert_eq!(run_on(&runs, "late")["spec"]["clusterRef"], reference);
         self.until_waits("moved").await?;
         self.policy("one more", |policy| {
-            reason(policy, &late) == "CoolingDown" && unmatched(policy) == ["other", "stranger"]
+            rests(policy, &late) && unmatched(policy) == ["other", "stranger"]
         })
         .await?;
 
@@ -345,7 +350,7 @@ impl Story<'_> {
         self.tier("fresh", &json!("prod")).await?;
         self.policy("one to come back and to rest", |policy| {
             entry(policy, &fresh)["absentSince"].is_null()
-                && reason(policy, &fresh) == "CoolingDown"
+                && rests(policy, &fresh)
                 && unmatched(policy) == ["late", "other", "stranger"]
         })
         .await?;

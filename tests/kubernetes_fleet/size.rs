@@ -31,8 +31,8 @@ fn member(i: usize, etcds: &[Cluster]) -> Value {
     selected(objects::target(&name(i), &endpoints))
 }
 
-/// Whether everything is known of everybody: all fire, one has its run, those that are not on its
-/// etcd wait for their turn, and nobody's series is missed.
+/// Whether everything is known of everybody: all fire, the one run goes on for all that lead to its
+/// etcd, the others wait for their turn, and nobody's series is missed.
 fn all_known(policy: &Value) -> bool {
     let status = &policy["status"];
     let summary = &status["summary"];
@@ -45,9 +45,9 @@ fn all_known(policy: &Value) -> bool {
     let waiting = reasons.iter().filter(|reason| **reason == "PolicyBusy");
     summary["clusters"] == CLUSTERS
         && summary["firing"] == CLUSTERS
-        && summary["running"] == 1
+        && summary["running"] == CLUSTERS / ETCDS
         && reasons.len() == CLUSTERS
-        && waiting.count() >= CLUSTERS - CLUSTERS / ETCDS
+        && waiting.count() == CLUSTERS - CLUSTERS / ETCDS
         && status["unmatchedSeries"]["listed"] == json!(["stranger"])
 }
 

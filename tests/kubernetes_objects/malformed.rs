@@ -112,8 +112,10 @@ async fn a_run_that_cannot_be_read_holds_up_its_cluster_by_every_name() -> Resul
     for name in ["one", "two"] {
         case.until("etcdtargets", name, "its id", known).await?;
     }
-    let member =
-        json!({ "memberID": "nobody", "name": "?", "role": "Leader", "outcome": "InProgress" });
+    let member = json!({
+        "memberID": "nobody", "name": "?", "role": "Leader", "outcome": "InProgress",
+        "reason": "NoSuchReason",
+    });
     let patch = json!({ "status": { "phase": "Running", "members": [member] } });
     let path = format!("{}/status", case.path("etcddefrags", "half"));
     api.patch(&path, &patch).await?;

@@ -121,8 +121,8 @@ pub(crate) const POLICIES: &[Row] = &[
     ),
     (
         "fleet-blocked-by-both",
-        "{clusterRef: null, clusterSelector: {}, blockers: [{name: a, alert: {source: am, matchers: ['alertname=a']}}, \
-         {name: b, metric: {external: {name: m}, above: 1}}]}",
+        "{clusterRef: null, clusterSelector: {}, blockers: [{name: a, signal: {alert: {source: am, matchers: ['alertname=a']}}}, \
+         {name: b, signal: {metric: {external: {name: m}, above: 1}}}]}",
         Good,
     ),
     (
