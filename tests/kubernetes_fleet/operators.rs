@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use defragd_harness::case::condition;
 use defragd_harness::operators::{
-    self, COZYSTACK, ETCD_IO, address, cozystack_labels, cozystack_status, etcd_io_status,
-    path_of_theirs, pod, pod_runs, say, theirs,
+    self, COZYSTACK, ETCD_IO, address, cozystack_labels, cozystack_member_status, cozystack_status,
+    etcd_io_status, path_of_theirs, pod, pod_runs, say, theirs,
 };
 use defragd_harness::{Case, Cluster, Error, Etcd, Place, objects, own_address};
 use futures::future::try_join_all;
@@ -249,6 +249,9 @@ impl Story<'_> {
         // The one that it is changing is first: it takes one of the two places.
         for name in ["moved", "fresh", "silent", "other"] {
             self.runs_in_its_pod(name).await?;
+            let member = format!("{name}-0");
+            let joined = cozystack_member_status(&self.etcds[name], 0, &member);
+            say(&self.case, COZYSTACK, "etcdmembers", &member, &joined).await?;
             self.say(COZYSTACK, name, name == "moved").await?;
         }
         let runs = self.complete(&["plain", "fresh"]).await?;

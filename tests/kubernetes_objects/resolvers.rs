@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use defragd_harness::operators::{
-    self, COZYSTACK, ETCD_IO, address, cozystack_labels, cozystack_status, etcd_io_status, pod,
-    pod_runs, say,
+    self, COZYSTACK, ETCD_IO, address, cozystack_labels, cozystack_member_status, cozystack_status,
+    etcd_io_status, pod, pod_runs, say,
 };
 use defragd_harness::{
     Cluster, Error, Etcd, Kube, KubeApi, Place, RunningController, Tls, own_address,
@@ -180,8 +180,7 @@ async fn clusters_of_cozystack(api: &KubeApi, defragd: &RunningController) -> Re
     pod_runs(&case, "etcd-snapshot-1", "127.0.0.1", true).await?;
     for (i, name) in NAMES.iter().enumerate() {
         pod_runs(&case, name, &address(&cluster, i), true).await?;
-        let id = format!("{:016x}", cluster.member(i).id());
-        let status = json!({ "memberID": id, "podName": name, "isVoter": true });
+        let status = cozystack_member_status(&cluster, i, name);
         say(&case, COZYSTACK, "etcdmembers", name, &status).await?;
     }
     until_waits(&case, "MembersUnresolved", "status.observed").await?;

@@ -270,6 +270,13 @@ pub async fn say(
     said.map(drop)
 }
 
+/// What cozystack's operator says about a member that has joined.
+#[must_use]
+pub fn cozystack_member_status(cluster: &Cluster, i: usize, pod: &str) -> Value {
+    let id = format!("{:016x}", cluster.member(i).id());
+    json!({ "memberID": id, "podName": pod, "isVoter": true })
+}
+
 /// The address of a member that has one of its own.
 #[must_use]
 pub fn address(cluster: &Cluster, i: usize) -> String {
