@@ -113,22 +113,31 @@ impl<H: Host> Concluding<'_, H> {
                 return Ok(None);
             }
         }
-        // The turns are kept until what became of the run is stored.
-        let mut _next = None;
+        let mut next = None;
         if let Some(due) = due {
             match self.place.turn(host, due).await {
-                Ok(turn) => _next = Some(turn),
+                Ok(turn) => next = Some(turn),
                 Err(note) => {
                     creating.give_back(&allowed);
                     return self.end(held(decision, note)).await;
                 }
             }
         }
-        let _turn = creating.turn(host, &self.view.cluster).await;
+        let turn = creating.turn(host, &self.view.cluster).await;
         let decision = self.decide(known, said.as_deref());
+        if decision.create.is_none() {
+            // Somebody else was first. To say so takes no turn, and many may have to.
+            drop((turn, next));
+            creating.give_back(&allowed);
+            self.place.leave();
+            return self.end(decision).await;
+        }
         let decision = self.carry_out(decision, &allowed).await?;
         self.place.leave();
-        self.end(decision).await
+        let ended = self.end(decision).await;
+        // Only now what became of the run is stored.
+        drop((turn, next));
+        ended
     }
 
     /// Its place among the policy's clusters, where that limits their runs.
