@@ -133,13 +133,8 @@ fn policy_of(object: &DynamicObject) -> Option<ObjectKey> {
     let owner = owner_of(object)
         .filter(|owner| owner.kind == kind && owner.api_version == crate::api::API_VERSION)?;
     Some(ObjectKey {
-        namespace: object
-            .metadata
-            .namespace
-            .as_deref()
-            .unwrap_or_default()
-            .into(),
         name: owner.name.as_str().into(),
+        ..key_of(object)
     })
 }
 
