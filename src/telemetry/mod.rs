@@ -45,28 +45,32 @@ pub use self::objects::{Evaluated, Series, Unfinished};
 #[derive(Debug)]
 pub struct Telemetry {
     sources: OnceLock<Arc<Sources>>,
-    health: Mutex<Health>,
-    objects: Mutex<Objects>,
-    counts: Mutex<Counts>,
+    /// Under one lock: with several, who holds one and wants another could wait for
+    /// somebody who holds that one.
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Debug)]
+struct Numbers {
+    health: Health,
+    objects: Objects,
+    counts: Counts,
     /// Bytes of the last page of metrics; the next one will be about as large.
-    page: Mutex<usize>,
+    page: usize,
 }
 
 impl Default for Telemetry {
     fn default() -> Self {
         Telemetry {
             sources: OnceLock::new(),
-            health: Mutex::new(Health::new()),
-            objects: Mutex::default(),
-            counts: Mutex::default(),
-            page: Mutex::default(),
+            numbers: Mutex::new(Numbers {
+                health: Health::new(),
+                objects: Objects::default(),
+                counts: Counts::default(),
+                page: 0,
+            }),
         }
     }
-}
-
-/// Numbers under a lock are written one by one; none depends on another.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Objects.
@@ -97,7 +101,7 @@ impl Telemetry {
         unmatched: Option<usize>,
     ) {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        if let Some(numbers) = self.objects().fleets.get_mut(fleet) {
+        if let Some(numbers) = self.numbers().objects.fleets.get_mut(fleet) {
             *numbers = Arc::new(FleetNumbers {
                 clusters: number(clusters),
                 excess: number(excess),
@@ -109,7 +113,7 @@ impl Telemetry {
     /// A policy was evaluated on a cluster.
     pub fn policy_evaluated(&self, policy: &PolicyOn, evaluated: Evaluated<'_>) {
         let evaluated = Arc::new(Some(PolicyNumbers::from(evaluated)));
-        if let Some(numbers) = self.objects().policies.get_mut(policy) {
+        if let Some(numbers) = self.numbers().objects.policies.get_mut(policy) {
             *numbers = evaluated;
         }
     }
@@ -122,7 +126,7 @@ impl Telemetry {
         health: Reason,
         seen: Option<&Observation>,
     ) {
-        if let Some(numbers) = self.objects().clusters.get_mut(cluster) {
+        if let Some(numbers) = self.numbers().objects.clusters.get_mut(cluster) {
             Arc::make_mut(numbers).observe(health, seen);
         }
     }
@@ -130,24 +134,21 @@ impl Telemetry {
     /// A run reached its end.
     pub fn run_finished(&self, cluster: &ClusterKey, record: &RunRecord) {
         let Some(result) = &record.result else { return };
-        self.counts().run_finished(record, result.reason);
-        if let Some(numbers) = self.objects().clusters.get_mut(cluster) {
-            Arc::make_mut(numbers).finish(record);
+        let mut numbers = self.numbers();
+        numbers.counts.run_finished(record, result.reason);
+        if let Some(cluster) = numbers.objects.clusters.get_mut(cluster) {
+            Arc::make_mut(cluster).finish(record);
         }
     }
 
     /// Every run that has not reached its end, in place of those told before.
     pub fn unfinished_runs<'a>(&self, runs: impl Iterator<Item = Unfinished<'a>>) {
         let unfinished = objects::unfinished(runs);
-        let health = self.health();
+        let mut numbers = self.numbers();
         // One that has just lost its leadership knows nothing of runs any more.
-        if health.acts() {
-            self.objects().unfinished = unfinished;
+        if numbers.health.acts() {
+            numbers.objects.unfinished = unfinished;
         }
-    }
-
-    fn objects(&self) -> MutexGuard<'_, Objects> {
-        locked(&self.objects)
     }
 }
 
@@ -155,12 +156,12 @@ impl Telemetry {
 impl Telemetry {
     /// Something went wrong that is not an outcome of a run.
     pub fn error(&self, what: &'static str) {
-        self.counts().error(what);
+        self.numbers().counts.error(what);
     }
 
     /// An object was written to the state folder, or could not be.
     pub fn state_written(&self, done: bool) {
-        self.counts().state_written(done);
+        self.numbers().counts.state_written(done);
     }
 
     /// The Kubernetes API was asked. `verb` and `resource` are those that a rule
@@ -172,22 +173,18 @@ impl Telemetry {
         code: Option<u16>,
         took: Duration,
     ) {
-        self.counts().api_request(verb, resource, code, took);
+        self.numbers().counts.api_request(verb, resource, code, took);
     }
 
     /// The watch of a kind failed and is begun again.
     pub fn watch_failed(&self, kind: &'static str) {
-        *self.counts().watch_restarts.entry(kind).or_default() += 1;
+        *self.numbers().counts.watch_restarts.entry(kind).or_default() += 1;
     }
 
     /// So many objects of a kind are known now.
     pub fn watched(&self, kind: &'static str, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
-        self.counts().objects.insert(kind, count);
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        locked(&self.counts)
+        self.numbers().counts.objects.insert(kind, count);
     }
 }
 
@@ -197,21 +194,21 @@ impl Telemetry {
     /// time, and while it is true, the engine has to come round; a process that
     /// waits for the leadership is alive without.
     pub fn leader(&self, leads: bool) {
-        let mut health = self.health();
-        health.lead(leads);
+        let mut numbers = self.numbers();
+        numbers.health.lead(leads);
         if !leads {
-            self.objects().unfinished.clear();
+            numbers.objects.unfinished.clear();
         }
     }
 
     /// The engine has begun a round over all objects.
     pub fn round(&self, at: Timestamp) {
-        self.health().round(at);
+        self.numbers().health.round(at);
     }
 
     /// What was stored is known, and the objects have been read.
     pub fn ready(&self) {
-        self.health().ready = true;
+        self.numbers().health.ready = true;
     }
 
     /// Whether the process is alive, or what is wrong.
@@ -219,16 +216,12 @@ impl Telemetry {
     /// # Errors
     /// When the engine should come round and does not.
     pub fn alive(&self) -> Result<(), Stuck> {
-        self.health().alive(Instant::now())
+        self.numbers().health.alive(Instant::now())
     }
 
     /// Whether the process does its work, or could take it over.
     pub fn is_ready(&self) -> bool {
-        self.health().ready
-    }
-
-    fn health(&self) -> MutexGuard<'_, Health> {
-        locked(&self.health)
+        self.numbers().health.ready
     }
 }
 
@@ -239,24 +232,39 @@ impl Telemetry {
     /// # Errors
     /// None in practice: writing to a `String` does not fail.
     pub fn render(&self) -> Result<String, fmt::Error> {
-        let size = *locked(&self.page);
+        let size = self.numbers().page;
         let text = self.scrape().render(size + size / 16)?;
-        *locked(&self.page) = text.len();
+        self.numbers().page = text.len();
         Ok(text)
     }
 
     fn scrape(&self) -> Scrape {
         let sources = self.sources.get();
+        let (objects, counts, health) = {
+            let numbers = self.numbers();
+            let Numbers {
+                objects,
+                counts,
+                health,
+                page: _,
+            } = &*numbers;
+            (objects.clone(), counts.clone(), health.clone())
+        };
         Scrape {
-            objects: self.objects().clone(),
-            counts: self.counts().clone(),
-            health: self.health().clone(),
+            objects,
+            counts,
+            health,
             sources: sources.map(|sources| sources.stats()).unwrap_or_default(),
             deliveries: sources
                 .map(|sources| sources.deliveries())
                 .unwrap_or_default(),
             process: metrics_process::collector::collect(),
         }
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        // They are written one by one; none depends on another.
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// With the counts of these sources.

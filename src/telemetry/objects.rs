@@ -53,7 +53,7 @@ enum Subject {
 
 impl Series {
     pub(super) fn of_policy(telemetry: Arc<Telemetry>, policy: PolicyOn) -> Self {
-        telemetry.objects().policies.hold(&policy);
+        telemetry.numbers().objects.policies.hold(&policy);
         Series {
             telemetry,
             of: Subject::Policy(policy),
@@ -61,7 +61,7 @@ impl Series {
     }
 
     pub(super) fn of_fleet(telemetry: Arc<Telemetry>, fleet: ObjectKey) -> Self {
-        telemetry.objects().fleets.hold(&fleet);
+        telemetry.numbers().objects.fleets.hold(&fleet);
         Series {
             telemetry,
             of: Subject::Fleet(fleet),
@@ -69,7 +69,7 @@ impl Series {
     }
 
     pub(super) fn of_cluster(telemetry: Arc<Telemetry>, cluster: ClusterKey) -> Self {
-        telemetry.objects().clusters.hold(&cluster);
+        telemetry.numbers().objects.clusters.hold(&cluster);
         Series {
             telemetry,
             of: Subject::Cluster(cluster),
@@ -79,7 +79,7 @@ impl Series {
 
 impl Drop for Series {
     fn drop(&mut self) {
-        let mut objects = self.telemetry.objects();
+        let objects = &mut self.telemetry.numbers().objects;
         match &self.of {
             Subject::Policy(policy) => objects.policies.release(policy),
             Subject::Fleet(fleet) => objects.fleets.release(fleet),

@@ -563,3 +563,50 @@ fn alive_and_ready_are_different_questions() {
     telemetry.round(at(1));
     assert!(telemetry.alive().is_ok() && telemetry.is_ready());
 }
+
+/// Who tells something and who reads take the same locks: whatever order they are
+/// taken in, nobody may wait for one who waits for him.
+#[test]
+fn nobody_who_tells_waits_for_a_scrape() {
+    const ROUNDS: usize = 3_000;
+    let telemetry = Arc::new(Telemetry::default());
+    let mut series: Vec<_> = tell(&telemetry).into_iter().collect();
+    // A copy that takes its time, so that the two meet in it.
+    series.extend((0..1_000).map(|i| telemetry.policy_series(&on(&format!("policy-{i}")))));
+    let (done, both) = std::sync::mpsc::channel();
+    let telling = {
+        let (telemetry, done) = (telemetry.clone(), done.clone());
+        move || {
+            let record = RunRecord::default();
+            for round in 0..10 * ROUNDS {
+                let unfinished = Unfinished {
+                    cluster: &CLUSTER,
+                    created_at: at(1),
+                    record: &record,
+                };
+                telemetry.unfinished_runs(std::iter::once(unfinished));
+                telemetry.leader(round % 2 == 0);
+                telemetry.run_finished(&CLUSTER, &record);
+                telemetry.watched("EtcdDefrag", round);
+                drop(telemetry.cluster_series(&CLUSTER));
+            }
+            done.send(()).unwrap();
+        }
+    };
+    // They go with the thread: to drop them takes the lock too.
+    let reading = move || {
+        let _series = series;
+        for _ in 0..ROUNDS {
+            let _ = (telemetry.scrape(), telemetry.alive());
+            // Else the lock is taken again before the other has awoken.
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        done.send(()).unwrap();
+    };
+    std::thread::spawn(telling);
+    std::thread::spawn(reading);
+    for _ in 0..2 {
+        let ended = both.recv_timeout(Duration::from_secs(60));
+        assert!(ended.is_ok(), "each waits for the other");
+    }
+}
