@@ -35,6 +35,8 @@ pub(super) struct Concluding<'a, H> {
     pub(super) readings: &'a Readings,
     pub(super) steps: &'a BlockerSteps,
     pub(super) ready: &'a Note,
+    /// The policy's own time has come; else something changed before.
+    pub(super) in_time: bool,
     pub(super) shutdown: &'a CancellationToken,
 }
 
@@ -212,10 +214,27 @@ impl<H: Host> Concluding<'_, H> {
 
     /// Records what was decided.
     async fn end(&self, decision: Decision) -> Result<Option<Concluded>, HostError> {
-        let Decision { state, recheck, .. } = decision;
+        let Decision {
+            mut state, recheck, ..
+        } = decision;
+        self.keep_words(&mut state);
         let value = self.readings.value(state.fallback_active);
         report(self.shared, self.view, &state, self.ready, value).await?;
         Ok(Some(Concluded { recheck }))
+    }
+
+    /// That the cluster is busy with another run than before is told at the policy's own
+    /// time. A hundred policies of one cluster would write a hundred statuses for each of
+    /// their runs.
+    fn keep_words(&self, state: &mut ClusterState) {
+        let busy = |note: &Note| note.reason == Reason::ClusterBusy;
+        let known = self.view.state.decision.as_ref().filter(|note| busy(note));
+        if !self.in_time
+            && state.decision.as_ref().is_some_and(busy)
+            && let Some(known) = known
+        {
+            state.decision = Some(known.clone());
+        }
     }
 
     /// `None` when the process stops.

@@ -39,6 +39,9 @@ pub(super) struct PolicyShared<H> {
 /// Pause before an evaluation that could not be recorded is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
 
+/// Least time between two looks at a policy of which nothing changed.
+const BETWEEN_LOOKS: SignedDuration = SignedDuration::from_secs(1);
+
 /// Longest wait of a policy that appears in a crowd.
 const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
 /// How late somebody may come and still use the answer of those in time.
@@ -55,6 +58,31 @@ pub(super) enum First {
     InCrowd,
 }
 
+/// Why a policy is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Occasion {
+    /// The moment as of which its signal is asked.
+    asked_at: Timestamp,
+    /// Its own time has come; else something changed before.
+    in_time: bool,
+}
+
+impl Occasion {
+    fn tick(tick: Timestamp) -> Self {
+        Occasion {
+            asked_at: asked_at_tick(tick),
+            in_time: true,
+        }
+    }
+
+    fn change() -> Self {
+        Occasion {
+            asked_at: now(),
+            in_time: false,
+        }
+    }
+}
+
 /// Works on one policy on one cluster until it is gone or the process stops.
 pub(super) async fn work<H: Host>(
     shared: Arc<PolicyShared<H>>,
@@ -66,15 +94,18 @@ pub(super) async fn work<H: Host>(
     let host = &*shared.base.host;
     let mut steps = shared.paces.join_as_policy();
     let place = shared.creating.queues.place(&key);
-    let mut asked_at = match first {
-        First::At(moment) => moment,
+    let mut occasion = match first {
+        First::At(asked_at) => Occasion {
+            asked_at,
+            in_time: true,
+        },
         First::InCrowd => {
             let tick = host.policy(&key).map_or_else(now, |view| crowd_tick(&view));
             tokio::select! {
                 () = tokio::time::sleep(tick.duration_since(now()).unsigned_abs()) => {}
                 () = shutdown.cancelled() => {}
             }
-            asked_at_tick(tick)
+            Occasion::tick(tick)
         }
     };
     while !shutdown.is_cancelled() {
@@ -85,7 +116,7 @@ pub(super) async fn work<H: Host>(
         };
         let before = fingerprint(host, &view);
         // Most of the time nothing is evaluated, and then this needs no room.
-        let evaluation = evaluate(&shared, &view, &mut steps, &place, asked_at, &shutdown);
+        let evaluation = evaluate(&shared, &view, &mut steps, &place, occasion, &shutdown);
         let due = match Box::pin(evaluation).await {
             Ok(due) => due,
             Err(error) => {
@@ -100,7 +131,7 @@ pub(super) async fn work<H: Host>(
         };
         drop(view);
         match wait(host, &place, &key, due, before, &mut changes, &shutdown).await {
-            Some(moment) => asked_at = moment,
+            Some(next) => occasion = next,
             None => break,
         }
     }
@@ -115,9 +146,8 @@ pub(super) fn asked_at_tick(tick: Timestamp) -> Timestamp {
     tick.clamp(earliest, now)
 }
 
-/// Waits until the policy is due, or something changed that makes it so, and
-/// returns the moment as of which it is to be evaluated; `None` when the process
-/// stops.
+/// Waits until the policy is due, or something changed that makes it so; `None`
+/// when the process stops.
 async fn wait<H: Host>(
     host: &H,
     place: &Place<'_>,
@@ -126,7 +156,7 @@ async fn wait<H: Host>(
     before: u64,
     changes: &mut watch::Receiver<u64>,
     shutdown: &CancellationToken,
-) -> Option<Timestamp> {
+) -> Option<Occasion> {
     loop {
         let wait = due.map_or(Duration::MAX, |at| {
             at.duration_since(now())
@@ -134,21 +164,23 @@ async fn wait<H: Host>(
                 .unsigned_abs()
         });
         tokio::select! {
-            () = tokio::time::sleep(wait) => return Some(due.map_or_else(now, asked_at_tick)),
+            () = tokio::time::sleep(wait) => {
+                return Some(Occasion::tick(due.unwrap_or_else(now)));
+            }
             changed = changes.changed() => {
                 // Most changes concern somebody else; they must not make us poll.
                 if changed.is_err() || after_change(host, key) != Some(before) {
-                    return Some(now());
+                    return Some(Occasion::change());
                 }
             }
-            () = place.woken() => return Some(now()),
+            () = place.woken() => return Some(Occasion::change()),
             () = shutdown.cancelled() => return None,
         }
     }
 }
 
 /// What, apart from time, makes another evaluation worth while: the spec, the
-/// target, and the runs on the cluster.
+/// target, and which runs on the cluster there are and have ended.
 fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -162,7 +194,7 @@ fn fingerprint<H: Host>(host: &H, view: &PolicyView) -> u64 {
         (target.generation, trouble).hash(&mut hasher);
     }
     for run in host.runs_on(&view.cluster).into_iter().flatten() {
-        (&run.key, run.record.phase).hash(&mut hasher);
+        (&run.key, run.record.phase.is_terminal()).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -178,7 +210,7 @@ async fn evaluate<H: Host>(
     view: &PolicyView,
     steps: &mut Steps,
     place: &Place<'_>,
-    asked_at: Timestamp,
+    Occasion { asked_at, in_time }: Occasion,
     shutdown: &CancellationToken,
 ) -> Result<Option<Timestamp>, HostError> {
     let policy = match &view.spec {
@@ -224,6 +256,7 @@ async fn evaluate<H: Host>(
         readings: &readings,
         steps: &steps.blockers,
         ready: &ready(readings.primary.as_ref()),
+        in_time,
         shutdown,
     };
     let Some(Concluded { recheck }) = concluding.conclude().await? else {
@@ -283,12 +316,33 @@ fn next_due(
     recheck: Option<Timestamp>,
     asked_at: Timestamp,
 ) -> Timestamp {
-    let now = now();
-    let mut due = recheck
-        .filter(|at| *at > now)
-        .map_or(tick, |at| at.min(tick));
+    // It may have passed while the evaluation went on: then it is due now, not at the
+    // next tick.
+    let soonest = asked_at.checked_add(BETWEEN_LOOKS).unwrap_or(tick);
+    let mut due = recheck.map_or(tick, |at| at.max(soonest).min(tick));
     if primary.is_some_and(|primary| primary.reason.is_configuration()) {
         due = due.max(asked_at.checked_add(CONFIGURATION_PAUSE).unwrap_or(due));
     }
     due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where many statuses are stored each takes its time: `for` may be over by then.
+    #[test]
+    fn what_became_due_during_an_evaluation_is_due_at_once() {
+        let seconds = SignedDuration::from_secs;
+        let asked_at = now() - seconds(7);
+        let tick = now() + seconds(60);
+        let due = |recheck| next_due(tick, None, recheck, asked_at);
+        let passed = asked_at + seconds(5);
+        assert_eq!(due(Some(passed)), passed);
+        assert_eq!(due(Some(tick - seconds(1))), tick - seconds(1));
+        assert_eq!(due(Some(tick + seconds(1))), tick);
+        assert_eq!(due(None), tick);
+        // However often it asks for it, nobody is asked all the time.
+        assert_eq!(due(Some(asked_at)), asked_at + BETWEEN_LOOKS);
+    }
 }

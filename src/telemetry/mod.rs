@@ -173,12 +173,19 @@ impl Telemetry {
         code: Option<u16>,
         took: Duration,
     ) {
-        self.numbers().counts.api_request(verb, resource, code, took);
+        self.numbers()
+            .counts
+            .api_request(verb, resource, code, took);
     }
 
     /// The watch of a kind failed and is begun again.
     pub fn watch_failed(&self, kind: &'static str) {
-        *self.numbers().counts.watch_restarts.entry(kind).or_default() += 1;
+        *self
+            .numbers()
+            .counts
+            .watch_restarts
+            .entry(kind)
+            .or_default() += 1;
     }
 
     /// So many objects of a kind are known now.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use defragd_harness::pages::number;
-use defragd_harness::{Alertmanager, Error, eventually};
+use defragd_harness::{Alertmanager, Defragd, Error, eventually};
 use serde_json::{Value, json};
 
 use crate::support::{ALERT, TOKEN, WAIT, alert, asks, defragd, fragmented, objects, said, until};
@@ -22,17 +22,23 @@ fn route(address: &str, token: &str) -> Value {
     })
 }
 
-/// T80, T81, T82: two Alertmanagers deliver one alert, a delivery survives a crash, its end ends it, and
-/// who shows the wrong token delivers nothing.
-#[tokio::test]
-async fn t80_what_was_delivered_survives_a_crash() -> Result<(), Error> {
-    let cluster = fragmented().await?;
+/// One that takes deliveries to the source `pushed` with the token.
+fn receiver() -> Result<Defragd, Error> {
     let defragd = defragd()?;
     let token = defragd.objects().with_file_name("token");
     fs::write(&token, TOKEN).expect("a file in a folder of the test");
     defragd.configure(
         &json!({ "sources": [{ "name": "pushed", "webhook": { "bearerTokenFile": token } }] }),
     )?;
+    Ok(defragd)
+}
+
+/// T80, T81, T82: two Alertmanagers deliver one alert, a delivery survives a crash, its end ends it, and
+/// who shows the wrong token delivers nothing.
+#[tokio::test]
+async fn t80_what_was_delivered_survives_a_crash() -> Result<(), Error> {
+    let cluster = fragmented().await?;
+    let defragd = receiver()?;
     // It only says what it would do.
     let spec = json!({ "for": "30d", "dryRun": true });
     defragd.put("objects.yaml", &objects(&cluster, &asks("pushed"), spec))?;
@@ -137,12 +143,7 @@ async fn t80_what_was_delivered_survives_a_crash() -> Result<(), Error> {
 /// neither is its end then. Others of its group are delivered meanwhile, so there was something to say it with.
 #[tokio::test]
 async fn a_silence_after_a_delivery_says_nothing_and_keeps_the_end_from_us() -> Result<(), Error> {
-    let defragd = defragd()?;
-    let token = defragd.objects().with_file_name("token");
-    fs::write(&token, TOKEN).expect("a file in a folder of the test");
-    defragd.configure(
-        &json!({ "sources": [{ "name": "pushed", "webhook": { "bearerTokenFile": token } }] }),
-    )?;
+    let defragd = receiver()?;
     defragd.start().await?;
     let am = Alertmanager::default()
         .config(route(&defragd.address(), TOKEN))

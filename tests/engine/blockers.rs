@@ -102,13 +102,18 @@ fn one_an_hour() -> Limits {
     }
 }
 
-/// T84: the answer as of the tick let it pass, the one in its turn does not. What it had been
-/// given is given back, or its own later run would be one too many.
-#[tokio::test(flavor = "multi_thread")]
-async fn t84_a_blocker_that_turns_on_in_line_holds_the_run_back_until_it_ends() {
+/// The policy `old` that its blocker holds back at the second look.
+struct Held {
+    answers: Answers,
+    host: Arc<Memory>,
+    working: Working,
+    _server: MockServer,
+}
+
+async fn held() -> Held {
     let answers = Answers::default();
     answers.block(true);
-    let (_server, sources) = answers.serve().await;
+    let (server, sources) = answers.serve().await;
     let host = Memory::new();
     host.ends_at_once.store(true, Ordering::SeqCst);
     put(&host, "old", 600, true);
@@ -117,6 +122,24 @@ async fn t84_a_blocker_that_turns_on_in_line_holds_the_run_back_until_it_ends() 
         says(host, "old", Reason::Blocked)
     })
     .await;
+    Held {
+        answers,
+        host,
+        working,
+        _server: server,
+    }
+}
+
+/// T84: the answer as of the tick let it pass, the one in its turn does not. What it had been
+/// given is given back, or its own later run would be one too many.
+#[tokio::test(flavor = "multi_thread")]
+async fn t84_a_blocker_that_turns_on_in_line_holds_the_run_back_until_it_ends() {
+    let Held {
+        answers,
+        host,
+        working,
+        _server,
+    } = held().await;
     assert!(answers.asked.load(Ordering::SeqCst) >= 2);
     assert_eq!(host.made(), 0);
     let view = host.views.policy(&on("old", "old")).unwrap();
@@ -132,17 +155,12 @@ async fn t84_a_blocker_that_turns_on_in_line_holds_the_run_back_until_it_ends() 
 /// T84: who is held back in its turn keeps neither the place nor the turn from others.
 #[tokio::test(flavor = "multi_thread")]
 async fn t84_the_next_in_line_gets_the_turn_of_one_that_is_blocked() {
-    let answers = Answers::default();
-    answers.block(true);
-    let (_server, sources) = answers.serve().await;
-    let host = Memory::new();
-    host.ends_at_once.store(true, Ordering::SeqCst);
-    put(&host, "old", 600, true);
-    let working = Working::with(&host, one_an_hour(), sources);
-    host.until("the second look to hold it back", |host| {
-        says(host, "old", Reason::Blocked)
-    })
-    .await;
+    let Held {
+        answers,
+        host,
+        working,
+        _server,
+    } = held().await;
     put(&host, "young", 10, false);
     host.until("the run of the other one", |host| host.made() == 1)
         .await;

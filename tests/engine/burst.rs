@@ -60,10 +60,21 @@ async fn a_burst_becomes_runs_at_the_limit_the_longest_firing_first() {
     let prometheus = Prometheus::default().start().await.unwrap();
     let host = Memory::new();
     host.ends_at_once.store(true, Ordering::SeqCst);
-    let fires_at = now() + SignedDuration::from_secs(8);
-    let signal = after(fires_at.as_second());
+    // Each has fired for a time of its own, which its name does not tell, and all have to
+    // fire until the same instant.
+    let began = now();
+    let due = began + SignedDuration::from_secs(8);
+    let signal = after(0);
     for i in 0..POLICIES {
-        put(&host, &format!("p{i}"), &signal, |_| {});
+        let age = i64::try_from(i * 617 % POLICIES).unwrap();
+        put(&host, &format!("p{i}"), &signal, |view| {
+            let since = began - SignedDuration::from_secs(age);
+            let mut policy = view.spec.as_deref().unwrap().clone();
+            policy.hold_for = due.duration_since(since);
+            view.spec = Ok(Arc::new(policy));
+            view.state.firing_since = Some(since);
+            view.state.evidence_at = Some(began);
+        });
     }
     let limits = Limits {
         runs_per_minute: NonZeroU32::new(PER_MINUTE),
@@ -96,7 +107,12 @@ async fn a_burst_becomes_runs_at_the_limit_the_longest_firing_first() {
     assert_eq!(policies.len(), POLICIES, "one for each");
 
     let mut order: Vec<_> = heard.made_for.clone();
-    assert!(order.iter().all(|(since, _)| since.is_some()));
+    let since: BTreeSet<_> = order.iter().filter_map(|(since, _)| *since).collect();
+    assert_eq!(
+        since.len(),
+        POLICIES,
+        "each kept the time since when it fires"
+    );
     order.sort();
     // Those who were let go store their runs side by side, and on a busy machine some of them
     // two seconds late.

@@ -3,12 +3,13 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use defragd::core::decide::RunStart;
+use defragd::core::decide::{Policy, RunStart};
 use defragd::core::reason::Reason;
 use defragd::core::run::Note;
 use defragd::engine::{Limits, PolicyView};
+use jiff::SignedDuration;
 
-use crate::memory::{Memory, NOWHERE, Working, key, policy, put_target, run};
+use crate::memory::{Memory, NOWHERE, Working, key, on, policy, put_target, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t101_a_change_is_news_to_the_policies_of_its_cluster_only() {
@@ -38,6 +39,50 @@ async fn t101_a_change_is_news_to_the_policies_of_its_cluster_only() {
     })
     .await;
     assert_eq!(evaluated(&host, "b"), vec![1; 50]);
+    working.stop().await;
+}
+
+/// Many policies of one cluster each see the runs of all others: which run it is that the
+/// cluster is busy with is told at a policy's own time, and not at every change.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_run_on_a_busy_cluster_is_no_news_before_the_interval() {
+    let host = Memory::new();
+    put_target(&host, "c", &[NOWHERE.to_owned()]);
+    host.views.put_policy(Arc::new(policy("rare", "c", |_| {})));
+    let often = |policy: &mut Policy| policy.interval = SignedDuration::from_secs(1);
+    host.views.put_policy(Arc::new(policy("often", "c", often)));
+    host.views.put_run(Arc::new(run("first", "c")));
+    let says = |host: &Memory, name: &str, run: &str| {
+        let view = host.views.policy(&on(name, "c")).unwrap();
+        let decision = view.state.decision.as_ref();
+        let message = format!("run {run} has the cluster or waits for it");
+        decision == Some(&Note::new(Reason::ClusterBusy, message))
+    };
+    let looks = |host: &Memory| host.heard().evaluations[&key("rare")];
+    let working = Working::start(&host, Limits::default());
+    host.until("both to see the first run", |host| {
+        says(host, "rare", "first") && says(host, "often", "first")
+    })
+    .await;
+
+    let before = looks(&host);
+    host.views.put_run(Arc::new(run("second", "c")));
+    host.views.remove_run(&key("first"));
+    host.until(
+        "the one with the short interval to see the second",
+        |host| says(host, "often", "second"),
+    )
+    .await;
+    host.until("another look of the other one", |host| looks(host) > before)
+        .await;
+    assert!(says(&host, "rare", "first"), "its interval is a day");
+
+    // That the cluster is free is news.
+    host.views.remove_run(&key("second"));
+    host.until("the end of the last run to be seen", |host| {
+        !says(host, "rare", "first") && !says(host, "often", "second")
+    })
+    .await;
     working.stop().await;
 }
 

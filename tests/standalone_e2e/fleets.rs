@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use defragd_harness::objects::object;
 use defragd_harness::pages::number;
-use defragd_harness::{Cluster, Error, Etcd, Prometheus, Status};
+use defragd_harness::{Cluster, Defragd, Error, Etcd, Prometheus, Status};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
@@ -197,6 +197,17 @@ async fn an_empty_answer_is_looked_behind_for_each_cluster() -> Result<(), Error
         "query": "etcd_mvcc_db_total_size_in_bytes > 1e12",
         "clusterLabel": "job",
     } } });
+    start(&defragd, &clusters, spec).await?;
+    let status = until(&defragd, "both to be evaluated", |s| {
+        states(s, &["a", "b"]) == ["NotFiring", "NoData"]
+    })
+    .await?;
+    assert!(status.runs().is_empty());
+    Ok(())
+}
+
+/// Starts it with a fleet of the clusters `a` and `b`.
+async fn start(defragd: &Defragd, clusters: &[Cluster], spec: Value) -> Result<(), Error> {
     let documents = [
         member("a", &clusters[0]),
         member("b", &clusters[1]),
@@ -204,13 +215,7 @@ async fn an_empty_answer_is_looked_behind_for_each_cluster() -> Result<(), Error
     ];
     let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
     defragd.put("objects.yaml", &documents.join("\n---\n"))?;
-    defragd.start().await?;
-    let status = until(&defragd, "both to be evaluated", |s| {
-        states(s, &["a", "b"]) == ["NotFiring", "NoData"]
-    })
-    .await?;
-    assert!(status.runs().is_empty());
-    Ok(())
+    defragd.start().await
 }
 
 /// T84: a probe as a blocker looks at the cluster whose run is due, so one cluster of a fleet waits
@@ -227,14 +232,7 @@ async fn t84_a_probe_holds_back_the_run_on_its_own_cluster_alone() -> Result<(),
         "blockers": [{ "name": "large", "signal": {
             "probe": { "rule": { "freeSpaceAbove": "10Mi" } } } }],
     });
-    let documents = [
-        member("a", &clusters[0]),
-        member("b", &clusters[1]),
-        fleet(spec),
-    ];
-    let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
-    defragd.put("objects.yaml", &documents.join("\n---\n"))?;
-    defragd.start().await?;
+    start(&defragd, &clusters, spec).await?;
 
     let status = until(&defragd, "the run on b, and a to be blocked", |s| {
         on(s, "b")["lastRun"].is_object() && on(s, "a")["blocked"]["tooLong"] == true

@@ -139,16 +139,21 @@ fn t102_a_value_that_wobbles_and_a_wait_that_shrinks_are_no_news() {
     assert_eq!(w.state.signal.as_ref().unwrap().value, Some(200.0));
 }
 
-#[test]
-fn t46_created_then_the_record_was_lost_asks_for_the_same_run_or_sees_it() {
+/// The episode is stored, the run of the returned name is not, then it crashes.
+fn crashed_before_the_run() -> (World, String) {
     let mut w = World::new(Policy {
         hold_for: secs(0),
         ..policy()
     });
-    // The episode is stored, the run is not, then it crashes.
     let decision = w.facts(firing(), None);
     w.state = decision.state;
-    let first = decision.create.unwrap().name;
+    let name = decision.create.unwrap().name;
+    (w, name)
+}
+
+#[test]
+fn t46_created_then_the_record_was_lost_asks_for_the_same_run_or_sees_it() {
+    let (mut w, first) = crashed_before_the_run();
     assert_eq!(w.pass(10).eval(firing()), Reason::RunCreated);
     assert_eq!(w.creates[0].name, first);
     // The run is there, the second record is lost.
@@ -161,13 +166,7 @@ fn t46_created_then_the_record_was_lost_asks_for_the_same_run_or_sees_it() {
 /// A finalizer keeps a run that somebody removes in sight until its end is known.
 #[test]
 fn t48_a_run_of_its_name_that_is_going_away_is_waited_for() {
-    let mut w = World::new(Policy {
-        hold_for: secs(0),
-        ..policy()
-    });
-    let decision = w.facts(firing(), None);
-    w.state = decision.state;
-    let first = decision.create.unwrap().name;
+    let (mut w, first) = crashed_before_the_run();
     w.runs.push(RunSummary {
         name: first.clone(),
         own: true,
