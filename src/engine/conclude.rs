@@ -117,7 +117,7 @@ impl<H: Host> Concluding<'_, H> {
         }
         let mut next = None;
         if let Some(due) = due {
-            match self.place.turn(host, due).await {
+            match self.place.turn(host, due) {
                 Ok(turn) => next = Some(turn),
                 Err(note) => {
                     creating.give_back(&allowed);
@@ -129,9 +129,9 @@ impl<H: Host> Concluding<'_, H> {
         let decision = self.decide(known, said.as_deref());
         if decision.create.is_none() {
             // Somebody else was first. To say so takes no turn, and many may have to.
+            self.place.leave();
             drop((turn, next));
             creating.give_back(&allowed);
-            self.place.leave();
             return self.end(decision).await;
         }
         let decision = self.carry_out(decision, &allowed).await?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::decide::Policy;
@@ -39,8 +39,17 @@ pub(super) struct Queues {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: HashMap<ClusterKey, Waiting>,
-    /// Held from the last look at who is next until its run is stored.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Those whose turn it is. Each counts as one whose run goes on.
+    chosen: BTreeSet<ClusterKey>,
+}
+
+impl Queue {
+    /// The clusters that have a run, or soon will.
+    fn taken(&self, running: Vec<ClusterKey>) -> BTreeSet<ClusterKey> {
+        let mut taken = self.chosen.clone();
+        taken.extend(running);
+        taken
+    }
 }
 
 #[derive(Debug)]
@@ -55,6 +64,11 @@ pub(super) struct Due {
     pub(super) since: Timestamp,
     pub(super) limit: NonZeroU32,
 }
+
+/// The turn of one cluster, from the last look at who is next until what became of it is
+/// stored. Others may have theirs beside it, up to the policy's limit.
+#[must_use]
+pub(super) struct Chosen<'a>(&'a Place<'a>);
 
 /// A place in the queue of a policy; it is given up with the value.
 pub(super) struct Place<'a> {
@@ -90,18 +104,17 @@ impl Queues {
             let limit = host
                 .policy_spec(&policy)
                 .and_then(|spec| spec.fleet.as_ref().map(|fleet| fleet.max_concurrent_runs));
-            let (Some(limit), Ok(running)) = (limit, running(host, &policy)) else {
-                continue;
-            };
-            let free = (limit.get() as usize).saturating_sub(running);
-            if free == 0 {
-                continue;
-            }
+            let Some(limit) = limit else { continue };
             let queues = self.locked();
-            let Some(queue) = queues.get(&policy) else {
+            let (Some(queue), Ok(running)) = (queues.get(&policy), running(host, &policy)) else {
                 continue;
             };
-            let mut order: Vec<(&ClusterKey, &Waiting)> = queue.waiting.iter().collect();
+            let taken = queue.taken(running);
+            let free = (limit.get() as usize).saturating_sub(taken.len());
+            let waiting = queue.waiting.iter();
+            let mut order: Vec<(&ClusterKey, &Waiting)> = waiting
+                .filter(|(cluster, _)| !taken.contains(cluster))
+                .collect();
             order.sort_by_key(|(cluster, waiting)| (waiting.since, *cluster));
             for (_, waiting) in order.into_iter().take(free) {
                 waiting.wake.notify_one();
@@ -110,11 +123,11 @@ impl Queues {
     }
 }
 
-/// How many runs of the policy have not ended.
-fn running<H: Host>(host: &H, policy: &ObjectKey) -> Result<usize, HostError> {
+/// The clusters of the policy's runs that have not ended.
+fn running<H: Host>(host: &H, policy: &ObjectKey) -> Result<Vec<ClusterKey>, HostError> {
     let runs = host.unfinished_runs()?;
     let own = runs.iter().filter(|run| run.owner.as_ref() == Some(policy));
-    Ok(own.count())
+    Ok(own.map(|run| run.cluster.clone()).collect())
 }
 
 impl Place<'_> {
@@ -133,11 +146,17 @@ impl Place<'_> {
 
     /// Waits no longer.
     pub(super) fn leave(&self) {
+        self.change(|queue, own| {
+            queue.waiting.remove(own);
+        });
+    }
+
+    /// Changes what is known of its cluster, and forgets a queue in which nobody is.
+    fn change(&self, change: impl FnOnce(&mut Queue, &ClusterKey)) {
         let mut queues = self.queues.locked();
         if let Some(queue) = queues.get_mut(&self.on.policy) {
-            queue.waiting.remove(&self.on.cluster);
-            // Whoever holds the turn keeps it alive for those who wait for it.
-            if queue.waiting.is_empty() && Arc::strong_count(&queue.turn) == 1 {
+            change(queue, &self.on.cluster);
+            if queue.waiting.is_empty() && queue.chosen.is_empty() {
                 queues.remove(&self.on.policy);
             }
         }
@@ -156,34 +175,34 @@ impl Place<'_> {
         if self.enter(due.since) {
             tokio::time::sleep(GATHER).await;
         }
-        self.admit(host, due)
+        let mut queues = self.queues.locked();
+        self.admit(host, queues.entry(self.on.policy.clone()).or_default(), due)
     }
 
     /// The turn, to be held until the run is stored.
     ///
     /// # Errors
     /// When others are before it by now.
-    pub(super) async fn turn<H: Host>(
-        &self,
-        host: &H,
-        due: Due,
-    ) -> Result<OwnedMutexGuard<()>, Note> {
-        let turn = {
-            let mut queues = self.queues.locked();
-            let queue = queues.entry(self.on.policy.clone()).or_default();
-            queue.turn.clone()
-        };
-        let turn = turn.lock_owned().await;
-        self.admit(host, due)?;
-        Ok(turn)
+    pub(super) fn turn<H: Host>(&self, host: &H, due: Due) -> Result<Chosen<'_>, Note> {
+        let mut queues = self.queues.locked();
+        let queue = queues.entry(self.on.policy.clone()).or_default();
+        self.admit(host, queue, due)?;
+        queue.chosen.insert(self.on.cluster.clone());
+        Ok(Chosen(self))
     }
 
     /// Whether it may begin, or why not.
-    fn admit<H: Host>(&self, host: &H, Due { since, limit }: Due) -> Result<(), Note> {
+    fn admit<H: Host>(
+        &self,
+        host: &H,
+        queue: &Queue,
+        Due { since, limit }: Due,
+    ) -> Result<(), Note> {
         let running = running(host, &self.on.policy)
             .map_err(|error| Note::new(Reason::RunsUnreadable, error.to_string()))?;
-        let free = (limit.get() as usize).saturating_sub(running);
-        if free > 0 && self.ahead(host, since, free) < free {
+        let taken = queue.taken(running);
+        let free = (limit.get() as usize).saturating_sub(taken.len());
+        if free > 0 && self.ahead(host, queue, &taken, since, free) < free {
             return Ok(());
         }
         // Nothing in it changes while it waits: it would be written each time.
@@ -198,18 +217,21 @@ impl Place<'_> {
 
     /// How many have waited for longer, as far as that matters: those in the queue, and
     /// those that were said to wait and have not been looked at since the start.
-    fn ahead<H: Host>(&self, host: &H, since: Timestamp, enough: usize) -> usize {
+    fn ahead<H: Host>(
+        &self,
+        host: &H,
+        queue: &Queue,
+        taken: &BTreeSet<ClusterKey>,
+        since: Timestamp,
+        enough: usize,
+    ) -> usize {
         let own = (since, self.on.cluster.clone());
-        let mut ahead: BTreeSet<ClusterKey> = {
-            let queues = self.queues.locked();
-            let waiting = queues.get(&self.on.policy).map(|queue| &queue.waiting);
-            waiting
-                .into_iter()
-                .flatten()
-                .filter(|(cluster, waiting)| (waiting.since, (*cluster).clone()) < own)
-                .map(|(cluster, _)| cluster.clone())
-                .collect()
-        };
+        let waiting = queue.waiting.iter();
+        let mut ahead: BTreeSet<ClusterKey> = waiting
+            .filter(|(cluster, waiting)| (waiting.since, (*cluster).clone()) < own)
+            .map(|(cluster, _)| cluster.clone())
+            .filter(|cluster| !taken.contains(cluster))
+            .collect();
         if ahead.len() >= enough {
             return ahead.len();
         }
@@ -226,6 +248,7 @@ impl Place<'_> {
             };
             let waits = view.state.decision.as_ref();
             if waits.is_some_and(|note| note.reason == Reason::PolicyBusy)
+                && !taken.contains(&on.cluster)
                 && view
                     .state
                     .firing_since
@@ -235,6 +258,14 @@ impl Place<'_> {
             }
         }
         ahead.len()
+    }
+}
+
+impl Drop for Chosen<'_> {
+    fn drop(&mut self) {
+        self.0.change(|queue, own| {
+            queue.chosen.remove(own);
+        });
     }
 }
 

@@ -11,6 +11,7 @@ use defragd::core::reason::Reason;
 use defragd::core::run::{Note, Phase};
 use defragd::engine::{FleetView, Limits, ObjectKey, PolicyView, RunView, now};
 use jiff::SignedDuration;
+use tokio::sync::Barrier;
 
 use crate::memory::{Memory, NOWHERE, Working, key, policy, put_target, run};
 
@@ -109,6 +110,38 @@ async fn at_most_n_runs_at_once_the_oldest_first_and_none_lost() {
     let at_once = |names: &[String]| pairs(names).into_iter().flatten().collect::<BTreeSet<_>>();
     assert_eq!(at_once(&order), at_once(&oldest_first), "{order:?}");
     assert_eq!(order[AT_ONCE as usize..], oldest_first[AT_ONCE as usize..]);
+    working.stop().await;
+}
+
+/// As many as are allowed are made side by side, since each takes several requests to the API
+/// server; and never more.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_may_go_on_at_once_are_made_at_once() {
+    let host = Memory::new();
+    host.together.set(Barrier::new(AT_ONCE as usize)).unwrap();
+    let units: Vec<PolicyView> = (0..CLUSTERS).map(|i| on(&format!("c{i:02}"), 1)).collect();
+    for unit in &units {
+        put_target(&host, &unit.cluster.object.name, &[NOWHERE.to_owned()]);
+    }
+    show(&host, &units);
+    let working = Working::start(&host, Limits::default());
+    host.until("runs that waited for each other", |host| {
+        host.made() == AT_ONCE as usize
+    })
+    .await;
+    let others = |host: &Memory| {
+        let looked = units.iter().filter(|unit| {
+            let view = host.views.policy(&unit.on()).unwrap();
+            let message = |note: &Note| note.message.starts_with("maxConcurrentRuns is 2 ");
+            view.state.decision.as_ref().is_some_and(message)
+        });
+        looked.count()
+    };
+    host.until("all others to wait", |host| {
+        others(host) == CLUSTERS - AT_ONCE as usize
+    })
+    .await;
+    assert_eq!(host.made(), AT_ONCE as usize);
     working.stop().await;
 }
 

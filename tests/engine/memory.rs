@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use defragd::core::decide::{Backoff, ClusterState, HistoryLimit, OnSilence, Policy};
@@ -23,7 +23,7 @@ use defragd::signals::config::SourceConfig;
 use defragd::telemetry::Telemetry;
 use defragd_harness::{Cluster, Error, eventually, install_tls_provider};
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::{Barrier, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +58,8 @@ pub(crate) struct Memory {
     heard: Mutex<Heard>,
     /// Runs end as soon as they were made.
     pub(crate) ends_at_once: AtomicBool,
+    /// Runs are stored when so many are about to be.
+    pub(crate) together: OnceLock<Barrier>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -81,6 +83,7 @@ impl Memory {
             faults: Mutex::default(),
             heard: Mutex::default(),
             ends_at_once: AtomicBool::new(false),
+            together: OnceLock::new(),
         })
     }
 
@@ -224,6 +227,9 @@ impl Host for Memory {
     }
 
     async fn create_run(&self, run: NewRun) -> Result<Created, HostError> {
+        if let Some(together) = self.together.get() {
+            together.wait().await;
+        }
         let new = key(&run.name);
         if self.views.run(&new).is_some() {
             return Ok(Created::Adopted);
