@@ -14,13 +14,13 @@ use crate::etcd::Connection;
 use crate::telemetry::Evaluated;
 
 use super::create::{Allowed, Held, Made};
-use super::fleet::{Due, Place};
 use super::host::{About, Event, Host, HostError, PolicyReport, PolicyView};
 use super::now;
 use super::pace::BlockerSteps;
-use super::policy::PolicyShared;
+use super::queue::{Due, Place};
 use super::read::{AsOf, Readings, blockers};
 use super::run::listed;
+use super::shared::PolicyShared;
 
 /// How long before its turn a policy in line is looked at.
 const EARLY: SignedDuration = SignedDuration::from_secs(1);

@@ -13,11 +13,11 @@ use crate::core::reason::Reason;
 use crate::core::run::Note;
 use crate::core::view::ClusterId;
 
-use super::fleet::Queues;
 use super::host::{ClusterKey, Created, Host, HostError, NewRun, ObjectKey, PolicyOn, PolicyView};
+use super::limits::Limits;
 use super::line::{Line, Queued, Waits, Wish};
 use super::now;
-use super::supervise::Limits;
+use super::queue::Queues;
 
 /// How many clusters may get a run at the same moment.
 const STRIPES: usize = 64;

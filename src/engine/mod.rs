@@ -11,12 +11,15 @@ mod create;
 pub mod drive;
 mod fleet;
 pub mod host;
+mod limits;
 mod line;
 mod pace;
 mod policy;
+mod queue;
 mod read;
 mod record;
 mod run;
+mod shared;
 mod supervise;
 mod target;
 mod tidy;
@@ -24,7 +27,8 @@ mod turn;
 
 pub use cluster::Link;
 pub use host::*;
-pub use supervise::{Engine, Limits};
+pub use limits::Limits;
+pub use supervise::Engine;
 
 use jiff::Timestamp;
 

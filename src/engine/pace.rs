@@ -4,9 +4,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::core::tick;
+
+use super::now;
+
+/// How late somebody may come and still use the answer of those in time.
+const LATE: SignedDuration = SignedDuration::from_secs(5);
 
 /// The intervals in use, by question.
 #[derive(Clone, Default)]
@@ -31,6 +36,14 @@ pub(super) struct Steps {
 pub(super) struct BlockerSteps {
     paces: Paces,
     kept: Mutex<Vec<Pace>>,
+}
+
+/// The moment as of which a question is asked that was due at `tick`. All who ask
+/// it at that tick share one answer, also those who come a little late.
+pub(super) fn asked_at_tick(tick: Timestamp) -> Timestamp {
+    let now = now();
+    let earliest = now.checked_sub(LATE).unwrap_or(now);
+    tick.clamp(earliest, now)
 }
 
 impl Paces {

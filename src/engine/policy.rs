@@ -13,28 +13,18 @@ use crate::core::reason::Reason;
 use crate::core::run::Note;
 use crate::core::signal::Reading;
 use crate::core::tick;
-use crate::signals::Sources;
 
 use super::cluster::connection;
 use super::conclude::{Concluded, Concluding, report};
-use super::create::Creating;
-use super::fleet::Place;
 use super::host::{Host, HostError, PolicyOn, PolicyView};
 use super::now;
-use super::pace::{Paces, Steps};
+use super::pace::{Steps, asked_at_tick};
+use super::queue::Place;
 use super::read::{Readings, question, read};
-use super::run::Shared;
+use super::shared::PolicyShared;
 
 /// How often a question is asked again that only a changed configuration can mend.
 const CONFIGURATION_PAUSE: SignedDuration = SignedDuration::from_mins(5);
-
-/// What policies have at hand.
-pub(super) struct PolicyShared<H> {
-    pub(super) base: Shared<H>,
-    pub(super) sources: Arc<Sources>,
-    pub(super) creating: Creating,
-    pub(super) paces: Paces,
-}
 
 /// Pause before an evaluation that could not be recorded is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
@@ -44,9 +34,6 @@ const BETWEEN_LOOKS: SignedDuration = SignedDuration::from_secs(1);
 
 /// Longest wait of a policy that appears in a crowd.
 const CROWD_SPREAD: SignedDuration = SignedDuration::from_mins(1);
-/// How late somebody may come and still use the answer of those in time.
-const LATE: SignedDuration = SignedDuration::from_secs(5);
-
 /// When a policy is looked at for the first time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum First {
@@ -136,14 +123,6 @@ pub(super) async fn work<H: Host>(
         }
     }
     shared.creating.leave(&key);
-}
-
-/// The moment as of which a question is asked that was due at `tick`. All who ask
-/// it at that tick share one answer, also those who come a little late.
-pub(super) fn asked_at_tick(tick: Timestamp) -> Timestamp {
-    let now = now();
-    let earliest = now.checked_sub(LATE).unwrap_or(now);
-    tick.clamp(earliest, now)
 }
 
 /// Waits until the policy is due, or something changed that makes it so; `None`

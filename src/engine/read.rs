@@ -17,8 +17,8 @@ use super::cluster::Link;
 use super::host::{ClusterKey, Host, PolicyView};
 use super::now;
 use super::pace::BlockerSteps;
-use super::policy::PolicyShared;
 use super::run::listed;
+use super::shared::PolicyShared;
 
 /// What was said at one evaluation.
 pub(super) struct Readings {

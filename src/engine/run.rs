@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -12,15 +12,14 @@ use crate::core::decide::{RunEnd, RunSummary};
 use crate::core::reason::Reason;
 use crate::core::run::{Note, Outcome, Phase, RunRecord};
 use crate::core::sweep::{self, Control};
-use crate::telemetry::Telemetry;
 
-use super::claim::Claims;
 use super::cluster::connection;
 use super::drive::{Driven, Orders, drive};
 use super::host::{About, Event, Host, HostError, ObjectKey, PolicyView, RunView};
 use super::now;
 use super::record::HostRecorder;
-use super::turn::{Places, holder};
+use super::shared::Shared;
+use super::turn::holder;
 
 /// Pause before what could not be done is tried again when nobody tells of a change.
 const RETRY: Duration = Duration::from_secs(5);
@@ -29,18 +28,6 @@ const SUPERSEDED_PAUSE: Duration = Duration::from_secs(1);
 /// How long a run that is being removed waits for its cluster to be described
 /// again, before it ends without a look at what it left.
 const ABANDON_AFTER: Duration = Duration::from_secs(10);
-
-/// What every worker has at hand.
-pub(super) struct Shared<H> {
-    pub(super) host: Arc<H>,
-    pub(super) telemetry: Arc<Telemetry>,
-    /// Which run has which cluster.
-    pub(super) claims: Claims,
-    /// How many runs may go on at a time.
-    pub(super) places: Places,
-    /// Told when a run has ended: another one may be one too many now.
-    pub(super) ended: Notify,
-}
 
 /// A run as the core's `decide` sees it.
 fn summary(run: &RunView, policy: &ObjectKey) -> RunSummary {

@@ -1,7 +1,6 @@
 //! Keeps one worker for each object that needs one.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +16,10 @@ use crate::telemetry::Telemetry;
 use super::claim::Claims;
 use super::create::Creating;
 use super::host::{ClusterKey, Host, ObjectKey, PolicyOn};
+use super::limits::Limits;
 use super::pace::Paces;
-use super::policy::{First, PolicyShared};
-use super::run::Shared;
+use super::policy::First;
+use super::shared::{PolicyShared, Shared};
 use super::turn::Places;
 use super::{fleet, now, policy, run, target, tidy};
 
@@ -42,19 +42,6 @@ enum Work {
     Run(ObjectKey),
     /// Old runs are removed.
     Tidying,
-}
-
-/// Limits that an administrator sets for all clusters together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Runs that may be going on at a time; `None`: one for each cluster. One that waits for
-    /// its cluster to be healthy, or that is suspended, does not count.
-    pub max_concurrent_runs: Option<NonZeroU32>,
-    /// Runs that policies may create within any hour; `None`: as many as their own limits
-    /// allow.
-    pub runs_per_hour: Option<NonZeroU32>,
-    /// Runs that policies may create within any minute, evenly spread; `None`: at once.
-    pub runs_per_minute: Option<NonZeroU32>,
 }
 
 /// The engine of one host.

@@ -15,7 +15,7 @@ use crate::core::{sweep, tick};
 use super::cluster::Link;
 use super::host::{ClusterKey, Host, TargetReport, TargetView};
 use super::now;
-use super::run::Shared;
+use super::shared::Shared;
 
 /// Pause between two looks.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(30);

@@ -14,7 +14,7 @@ use crate::telemetry::Unfinished;
 
 use super::host::{Host, PolicyView, RunView};
 use super::now;
-use super::run::Shared;
+use super::shared::Shared;
 
 /// How often old runs are looked for when none ends.
 const INTERVAL: Duration = Duration::from_secs(5);
